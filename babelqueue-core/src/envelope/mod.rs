@@ -1,0 +1,1 @@
+//! The envelope: lossless and lazy (contract §1–3, §5).

@@ -1,0 +1,1 @@
+//! What a user writes to handle a message.

@@ -1,0 +1,1 @@
+//! Stepping a worker message by message in a unit test.

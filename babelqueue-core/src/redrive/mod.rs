@@ -1,0 +1,1 @@
+//! Bringing dead-lettered messages back (contract §17A).

@@ -1,0 +1,1 @@
+//! Recognising a redriven message (contract §17A, ADR-0027).

@@ -1,0 +1,1 @@
+//! Checking `data` against a schema for its URN (contract §17A).

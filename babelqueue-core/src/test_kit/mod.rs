@@ -1,0 +1,1 @@
+//! What every transport must do, as a suite (unstable).

@@ -1,0 +1,1 @@
+//! URNs and the message types that they name (contract §4).

@@ -1,0 +1,1 @@
+//! The verdict of a body: envelope or poison (contract §2A).

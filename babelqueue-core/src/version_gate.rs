@@ -1,0 +1,1 @@
+//! The version gate, before any body is decoded (contract §9).
