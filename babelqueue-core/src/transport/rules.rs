@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 /// Where the contract differs from broker to broker, as data for [`decide`](crate::decide): one
 /// row of the tables of §8 and §9.5, and how attempts are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,16 +19,80 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The row of a broker that keeps to the middle column: the body counts, poison takes the
-    /// bounded path, a gated delivery is dropped, `<queue>.dlq`, back-off honoured.
+    /// The in-memory broker; a broker of one's own does well to begin here.
+    pub const MEMORY: Self = Self {
+        attempts: AttemptsRule::Largest,
+        poison: PoisonRule::Bounded,
+        gate: GateRule::Drop,
+        dead_letter: DeadLetterNaming::DotSuffix,
+        backoff: true,
+    };
+
+    /// Redis in its own layout, which has no delay (contract §11A).
+    pub const REDIS: Self = Self {
+        attempts: AttemptsRule::Body,
+        poison: PoisonRule::AlwaysDeadLetter,
+        gate: GateRule::AlwaysDeadLetter,
+        backoff: false,
+        ..Self::MEMORY
+    };
+
+    /// Redis in the Laravel-compatible layout (§11B).
+    pub const REDIS_LARAVEL: Self = Self {
+        backoff: true,
+        ..Self::REDIS
+    };
+
+    /// RabbitMQ (§12).
+    pub const AMQP: Self = Self::MEMORY;
+
+    /// Amazon SQS (§13).
+    pub const SQS: Self = Self {
+        dead_letter: DeadLetterNaming::Sqs,
+        ..Self::SERVICE_BUS
+    };
+
+    /// Azure Service Bus (§14).
+    pub const SERVICE_BUS: Self = Self {
+        poison: PoisonRule::Native,
+        gate: GateRule::Native,
+        ..Self::MEMORY
+    };
+
+    /// Apache Pulsar (§15).
+    pub const PULSAR: Self = Self {
+        attempts: AttemptsRule::PropertyThenLargest,
+        ..Self::MEMORY
+    };
+
+    /// Apache Kafka without retry tiers (§16).
+    pub const KAFKA: Self = Self {
+        attempts: AttemptsRule::PropertyFirst,
+        poison: PoisonRule::Drop,
+        backoff: false,
+        ..Self::MEMORY
+    };
+
+    /// Apache Kafka with retry tiers (§16.5).
+    pub const KAFKA_WITH_TIERS: Self = Self {
+        poison: PoisonRule::Bounded,
+        ..Self::KAFKA
+    };
+
+    /// Apache ActiveMQ Artemis (§17).
+    pub const ARTEMIS: Self = Self {
+        attempts: AttemptsRule::BodyOrBroker,
+        ..Self::MEMORY
+    };
+
+    /// The row of [`MEMORY`](Self::MEMORY), to change what differs.
     pub const fn standard() -> Self {
-        Self {
-            attempts: AttemptsRule::Body,
-            poison: PoisonRule::Bounded,
-            gate: GateRule::Drop,
-            dead_letter: DeadLetterNaming::DotSuffix,
-            backoff: true,
-        }
+        Self::MEMORY
+    }
+
+    /// The delay that the binding honours of one that the worker would like.
+    pub(crate) const fn delayed(self, delay: Duration) -> Duration {
+        if self.backoff { delay } else { Duration::ZERO }
     }
 }
 
@@ -37,8 +103,11 @@ impl Rules {
 pub enum AttemptsRule {
     /// The body alone (Redis).
     Body,
-    /// The largest of body, property and broker count (RabbitMQ, SQS, Service Bus, Artemis, memory).
+    /// The largest of body, property and broker count (RabbitMQ, SQS, Service Bus, memory).
     Largest,
+    /// The larger of body and broker count; the property counts only for a poison body (Artemis,
+    /// §17.2, §8.1).
+    BodyOrBroker,
     /// A valid property replaces the body; then the larger of that and the broker's count (Pulsar,
     /// §15.4).
     PropertyThenLargest,
