@@ -1,0 +1,43 @@
+//! The chores of this repository. `cargo xtask --help` lists them.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line program"
+)]
+
+mod suite;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Any error, with its context in words.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T = ()> = std::result::Result<T, Error>;
+
+#[derive(Parser)]
+#[command(about = "The chores of BabelQueue for Rust", version)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Run the conformance suite, or renew the vendored copy of it
+    Conformance(suite::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Conformance(options) => suite::run(options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

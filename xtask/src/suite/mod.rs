@@ -1,0 +1,32 @@
+//! `cargo xtask conformance`: run the suite, or renew the vendored copy.
+
+mod checksums;
+#[cfg(test)]
+mod scratch;
+mod source;
+mod strip;
+mod sync;
+mod tree;
+
+use clap::{Args, Subcommand};
+
+use crate::Result;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    step: Option<Step>,
+}
+
+#[derive(Subcommand)]
+enum Step {
+    /// Vendor a release of the suite: verified, and without its prose
+    Sync(sync::Options),
+}
+
+pub(crate) fn run(options: Options) -> Result {
+    match options.step {
+        Some(Step::Sync(options)) => sync::run(&options),
+        None => Err("not yet".into()),
+    }
+}
