@@ -188,8 +188,9 @@ pub enum VersionProperty {
 /// Deliveries of one lane are handled one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
-    /// What lanes share a fetch: a Kafka partition. A worker lets no scope fill its buffer. Where
-    /// the broker has nothing of the kind, each lane has a scope of its own.
+    /// What lanes share a fetch: a Kafka partition. No scope may fill a worker's buffer
+    /// ([`SubscribeOptions::scope_share`](super::SubscribeOptions::scope_share)). Where the broker
+    /// has nothing of the kind, each lane has a scope of its own.
     pub scope: u64,
     /// The lane within its scope: a record key, a group id. Empty where the scope is the lane.
     pub key: Bytes,

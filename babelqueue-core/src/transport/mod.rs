@@ -70,6 +70,25 @@ pub trait Transport: Send + Sync + 'static {
     ) -> Result<Subscription, Error>;
 }
 
+#[async_trait]
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
+        (**self).publish(batch).await
+    }
+
+    async fn subscribe(
+        &self,
+        queue: &str,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, Error> {
+        (**self).subscribe(queue, options).await
+    }
+}
+
 /// What a worker tells a transport of its subscription.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -77,14 +96,32 @@ pub struct SubscribeOptions {
     /// The most deliveries that the worker holds unsettled at a time beside those it is settling: a
     /// push broker's prefetch or credit. At least 1.
     pub prefetch: usize,
+    /// The most deliveries of one [`Lane::scope`] that the receiver has given out and that have
+    /// neither been settled nor been refused by [`begin`](Settler::begin), as far as the broker can
+    /// choose what it gives out. What a scope holds beyond that waits, and the other scopes go on:
+    /// one slow lane would otherwise fill the worker's buffer. At least 1.
+    ///
+    /// It is the transport that counts: it alone knows, the moment that a message is settled, which
+    /// scope may give the next, without a receive that has to be cancelled and asked again.
+    pub scope_share: usize,
 }
 
 impl SubscribeOptions {
-    /// Options with this prefetch (at least 1) and every other option at its default.
+    /// Options with this prefetch (at least 1) and every other option at its default: a scope may
+    /// hold all of it.
     pub fn with_prefetch(prefetch: usize) -> Self {
+        let prefetch = prefetch.max(1);
         Self {
-            prefetch: prefetch.max(1),
+            prefetch,
+            scope_share: prefetch,
         }
+    }
+
+    /// The same with at most `share` (at least 1) unsettled deliveries of one scope.
+    #[must_use]
+    pub fn scope_share(mut self, share: usize) -> Self {
+        self.scope_share = share.max(1);
+        self
     }
 }
 
