@@ -6,6 +6,8 @@
     reason = "a command-line program"
 )]
 
+mod brokers;
+mod root;
 mod suite;
 
 use std::process::ExitCode;
@@ -25,12 +27,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Start, stop and kill the servers of the live tests
+    Brokers(brokers::Options),
     /// Run the conformance suite, or renew the vendored copy of it
     Conformance(suite::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
+        Chore::Brokers(options) => brokers::run(&options),
         Chore::Conformance(options) => suite::run(options),
     };
     match done {

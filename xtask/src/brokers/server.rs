@@ -1,0 +1,280 @@
+//! The life of a server's process, the same for every broker.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Broker;
+use crate::Result;
+use crate::root::target;
+
+/// How often a start or a stop is looked after.
+const TICK: Duration = Duration::from_millis(25);
+
+/// How long a server may take to stop before it is killed.
+const STOP: Duration = Duration::from_secs(15);
+
+/// A broker's process, as its folder knows it: running or not.
+pub(crate) struct Server {
+    broker: &'static dyn Broker,
+    folder: PathBuf,
+}
+
+impl Server {
+    pub(super) fn of(broker: &'static dyn Broker) -> Self {
+        Self {
+            broker,
+            folder: target().join("brokers").join(broker.name()),
+        }
+    }
+
+    /// The broker's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.broker.name()
+    }
+
+    /// Whether it runs and answers.
+    pub(crate) fn is_up(&self) -> bool {
+        self.process()
+            .is_some_and(|process| self.broker.answers(process.address))
+    }
+
+    /// Starts it, and returns when it answers. A server that runs already is left alone.
+    pub(crate) fn up(&self) -> Result {
+        let _lock = self.lock()?;
+        self.start()
+    }
+
+    /// Stops it, and deletes its data.
+    pub(crate) fn down(&self) -> Result {
+        let _lock = self.lock()?;
+        self.stop("TERM")?;
+        match fs::remove_dir_all(self.data()) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops it, and starts it again with its data and, if nobody took it, on the same port.
+    pub(crate) fn restart(&self) -> Result {
+        let _lock = self.lock()?;
+        self.stop("TERM")?;
+        self.start()
+    }
+
+    /// Ends it with SIGKILL, and keeps its data.
+    pub(crate) fn kill(&self) -> Result {
+        let _lock = self.lock()?;
+        self.stop("KILL")
+    }
+
+    /// One line: its name, whether it is up, its pid, and how to find it.
+    pub(crate) fn status(&self) -> String {
+        let Some(process) = self.process() else {
+            return format!("{}: down", self.name());
+        };
+        let state = if self.broker.answers(process.address) {
+            "up"
+        } else {
+            "silent"
+        };
+        let mut line = format!("{}: {state} pid={}", self.name(), process.pid);
+        for (variable, value) in self.broker.environment(process.address) {
+            _ = write!(line, " {variable}={value}");
+        }
+        line
+    }
+
+    fn start(&self) -> Result {
+        if self.is_up() {
+            return Ok(());
+        }
+        // One that runs without an answer is in nobody's way once it is gone.
+        self.stop("KILL")?;
+        self.broker.install()?;
+        fs::create_dir_all(self.data())?;
+
+        let address = self.free_address()?;
+        let log = File::create(self.log())?;
+        let mut child = self
+            .broker
+            .command(address, &self.data())?
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Out of our group, so that a Ctrl-C on the xtask leaves it alone.
+            .process_group(0)
+            .spawn()?;
+        let process = Process {
+            pid: child.id(),
+            started: started(child.id()).ok_or("it ended at once")?,
+            address,
+        };
+        fs::write(self.pid_file(), process.to_text())?;
+        self.wait_for_answer(&mut child, address)
+    }
+
+    fn wait_for_answer(&self, child: &mut Child, address: SocketAddr) -> Result {
+        let deadline = Instant::now() + self.broker.patience();
+        while !self.broker.answers(address) {
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("it ended with {status}:\n{}", self.tail()).into());
+            }
+            if Instant::now() > deadline {
+                self.stop("KILL")?;
+                return Err(format!("it does not answer:\n{}", self.tail()).into());
+            }
+            sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Ends the process by its pid, if it is still the one that was started here.
+    fn stop(&self, signal: &str) -> Result {
+        let Some(process) = self.process() else {
+            return Ok(());
+        };
+        process.signal(signal)?;
+        let deadline = Instant::now() + STOP;
+        while process.is_alive() {
+            if Instant::now() > deadline {
+                process.signal("KILL")?;
+            }
+            sleep(TICK);
+        }
+        fs::remove_file(self.pid_file())?;
+        fs::write(self.folder.join("port"), process.address.port().to_string())?;
+        Ok(())
+    }
+
+    /// The port of the last run, so that clients find a restarted server again; else the broker's
+    /// own; else, where another checkout's server has it, any free one.
+    fn free_address(&self) -> Result<SocketAddr> {
+        let last = fs::read_to_string(self.folder.join("port")).ok();
+        let last = last.and_then(|port| port.trim().parse().ok());
+        let ports = [last.unwrap_or(self.broker.port()), self.broker.port(), 0];
+        for port in ports {
+            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                return Ok(listener.local_addr()?);
+            }
+        }
+        Err("no free port".into())
+    }
+
+    /// The process of the pid file, if it still runs.
+    fn process(&self) -> Option<Process> {
+        let text = fs::read_to_string(self.pid_file()).ok()?;
+        Process::from_text(&text).filter(Process::is_alive)
+    }
+
+    /// Held while the process is started or stopped, so that two runs of the xtask don't do it both.
+    fn lock(&self) -> Result<File> {
+        fs::create_dir_all(&self.folder)?;
+        let file = File::create(self.folder.join("lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    fn tail(&self) -> String {
+        let log = fs::read(self.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().rev().take(20).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.folder.join("pid")
+    }
+}
+
+/// A process that was started here. Its start time tells it from a later one with the same pid.
+struct Process {
+    pid: u32,
+    started: u64,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn from_text(text: &str) -> Option<Self> {
+        let mut parts = text.split_whitespace();
+        Some(Self {
+            pid: parts.next()?.parse().ok()?,
+            started: parts.next()?.parse().ok()?,
+            address: parts.next()?.parse().ok()?,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        format!("{} {} {}\n", self.pid, self.started, self.address)
+    }
+
+    fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+
+    fn signal(&self, signal: &str) -> Result {
+        // The shell's own `kill`: a bare machine may have no other.
+        let kill = format!("kill -{signal} {}", self.pid);
+        let status = Command::new("sh").args(["-c", &kill]).status()?;
+        if status.success() || !self.is_alive() {
+            return Ok(());
+        }
+        Err(format!("`{kill}` failed").into())
+    }
+}
+
+/// When the process `pid` started, in clock ticks since the machine did; `None` for one that is
+/// gone, or dead and not yet reaped.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name stands in brackets, and can hold spaces and brackets itself.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_with_its_pid() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process {
+            pid: child.id(),
+            started: started(child.id()).unwrap(),
+            address: ([127, 0, 0, 1], 1).into(),
+        };
+        let read = Process::from_text(&process.to_text()).unwrap();
+        assert!(read.is_alive());
+        let other = Process {
+            started: read.started + 1,
+            ..read
+        };
+        assert!(!other.is_alive());
+
+        process.signal("KILL").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while process.is_alive() {
+            assert!(Instant::now() < deadline, "it still runs");
+            sleep(TICK);
+        }
+        child.wait().unwrap();
+        assert!(!process.is_alive());
+    }
+}
