@@ -131,6 +131,10 @@ fn unknown_urn(failed: &Failure<'_>, attempts: i64) -> Decision {
     match failed.policy.on_unknown_urn {
         UnknownUrn::Fail => failed.retry_or_end(Reason::UnknownUrn, None),
         UnknownUrn::Delete => Decision::Drop,
+        UnknownUrn::Release if failed.rules.counted_release => Decision::Retry {
+            attempts: failed.counted,
+            delay: Duration::ZERO,
+        },
         UnknownUrn::Release => Decision::Release {
             delay: failed
                 .rules

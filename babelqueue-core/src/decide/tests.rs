@@ -160,8 +160,11 @@ fn an_unknown_urn_goes_by_its_strategy() {
             assert_eq!(of(UnknownUrn::Fail), failed, "{name}");
             assert_eq!(of(UnknownUrn::Delete), Decision::Drop, "{name}");
             assert_eq!(of(UnknownUrn::DeadLetter), direct, "{name}");
-            let released = Decision::Release {
-                delay: Duration::ZERO,
+            let delay = Duration::ZERO;
+            let released = if rules.counted_release {
+                Decision::Retry { attempts: 3, delay }
+            } else {
+                Decision::Release { delay }
             };
             assert_eq!(of(UnknownUrn::Release), released, "{name}");
         }
@@ -173,11 +176,19 @@ fn an_unknown_urn_is_released_after_its_delay_without_end() {
     let policy = Policy::default()
         .on_unknown_urn(UnknownUrn::Release)
         .unknown_urn_release_delay(Duration::from_secs(9));
-    for (rules, seconds) in [(Rules::SQS, 9), (Rules::REDIS, 0), (Rules::KAFKA, 0)] {
+    for (rules, seconds) in [(Rules::SQS, 9), (Rules::REDIS, 0)] {
         let delay = Duration::from_secs(seconds);
         let decision = outcome(Event::UnknownUrn, 1_000, &policy, rules);
         assert_eq!(decision, Decision::Release { delay });
     }
+    let hop = Decision::Retry {
+        attempts: 1_001,
+        delay: Duration::ZERO,
+    };
+    assert_eq!(
+        outcome(Event::UnknownUrn, 1_000, &policy, Rules::KAFKA),
+        hop
+    );
 }
 
 /// The table of contract §8. `attempts` is 1 below the last delivery, then at it.

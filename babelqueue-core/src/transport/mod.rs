@@ -104,6 +104,10 @@ pub struct SubscribeOptions {
     /// It is the transport that counts: it alone knows, the moment that a message is settled, which
     /// scope may give the next, without a receive that has to be cancelled and asked again.
     pub scope_share: usize,
+    /// The dead-letter queue that the worker may write to, where it may: a broker whose queues have
+    /// to exist before they are written to checks it at the start, rather than when the first
+    /// message has failed for good.
+    pub dead_letter: Option<Arc<str>>,
 }
 
 impl SubscribeOptions {
@@ -114,6 +118,7 @@ impl SubscribeOptions {
         Self {
             prefetch,
             scope_share: prefetch,
+            dead_letter: None,
         }
     }
 
@@ -121,6 +126,13 @@ impl SubscribeOptions {
     #[must_use]
     pub fn scope_share(mut self, share: usize) -> Self {
         self.scope_share = share.max(1);
+        self
+    }
+
+    /// The same with [`dead_letter`](Self::dead_letter).
+    #[must_use]
+    pub fn dead_letter(mut self, queue: impl Into<Arc<str>>) -> Self {
+        self.dead_letter = Some(queue.into());
         self
     }
 }

@@ -16,6 +16,9 @@ pub struct Rules {
     /// Whether the worker's back-off delays a retry; `false` on Kafka, whose tiers do (§7.5), and
     /// where the broker has no delay.
     pub backoff: bool,
+    /// Whether a message that no handler takes is given back as a counted retry, without a cap:
+    /// Kafka has no other way than the hop through a tier (§7.7, §16.5).
+    pub counted_release: bool,
 }
 
 impl Rules {
@@ -26,6 +29,7 @@ impl Rules {
         gate: GateRule::Drop,
         dead_letter: DeadLetterNaming::DotSuffix,
         backoff: true,
+        counted_release: false,
     };
 
     /// Redis in its own layout, which has no delay (contract §11A).
@@ -70,6 +74,7 @@ impl Rules {
         attempts: AttemptsRule::PropertyFirst,
         poison: PoisonRule::Drop,
         backoff: false,
+        counted_release: true,
         ..Self::MEMORY
     };
 
