@@ -6,13 +6,25 @@
 //! Without the feature `runners` there is only the reading of the suite.
 
 mod case;
+#[cfg(feature = "runners")]
+mod core_rules;
+#[cfg(feature = "runners")]
+mod harness;
 pub mod json;
+#[cfg(feature = "runners")]
+mod met;
 mod suite;
 
 use std::fmt;
 
 pub use case::Case;
+#[cfg(feature = "runners")]
+pub(crate) use core_rules::core_sections;
+#[cfg(feature = "runners")]
+pub use harness::{Package, RESULTS};
 pub use json::Json;
+#[cfg(feature = "runners")]
+pub use met::{Met, Unmet, holds, same, unknown};
 pub use suite::{Scope, Section, Suite};
 
 /// The suite on disk is not what the contract says it is; the text says where.
