@@ -1,28 +1,165 @@
-//! The `dead_letter` block and the names of dead-letter queues (contract §6).
+//! What a dead-letter copy says of its failure, and where it goes (contract §6).
+
+use std::borrow::Cow;
+use std::fmt;
 
 use crate::Error;
+use crate::envelope::LANG;
+use crate::json::{self, Kind};
 use crate::transport::DeadLetterNaming;
 
-/// Why a message was dead-lettered (contract §6.1).
+/// Why a message was dead-lettered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Its handler failed on the last delivery, or rejected it.
+    /// Its handler failed until the attempts were used up, or rejected it.
     Failed,
-    /// No handler took its URN.
+    /// No handler takes its URN.
     UnknownUrn,
-    /// Its body is no envelope.
+    /// Its body is no envelope, or has no identity.
     Poison,
 }
 
 impl Reason {
-    /// The word of the wire: `failed`, `unknown_urn`, `poison`.
+    /// As the contract writes it: `failed`, `unknown_urn`, `poison`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
             Self::UnknownUrn => "unknown_urn",
             Self::Poison => "poison",
         }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The `dead_letter` block (contract §6.1). All seven members are always written, a `None` as
+/// `null`, as the peers do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Why.
+    pub reason: Reason,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// The error's type, as the language names it.
+    pub exception: Option<String>,
+    /// When, in milliseconds since the Unix epoch.
+    pub failed_at: i64,
+    /// The queue that the message was consumed from, and that a redrive returns it to (§18.8).
+    pub original_queue: String,
+    /// How often it had been delivered.
+    pub attempts: i64,
+    /// The SDK that wrote the block; [`LANG`] unless changed.
+    pub lang: Option<String>,
+}
+
+impl DeadLetter {
+    /// A block without error and exception, stamped with our language tag.
+    pub fn new(
+        reason: Reason,
+        original_queue: impl Into<String>,
+        attempts: i64,
+        failed_at: i64,
+    ) -> Self {
+        Self {
+            reason,
+            error: None,
+            exception: None,
+            failed_at,
+            original_queue: original_queue.into(),
+            attempts,
+            lang: Some(LANG.to_owned()),
+        }
+    }
+
+    /// Sets what went wrong, in words.
+    pub fn error(mut self, error: impl Into<String>) -> Self {
+        self.error = Some(error.into());
+        self
+    }
+
+    /// Sets the error's type.
+    pub fn exception(mut self, exception: impl Into<String>) -> Self {
+        self.exception = Some(exception.into());
+        self
+    }
+
+    /// The block as compact JSON, its members in the contract's order.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(b"{\"reason\":");
+        json::write_string(&mut out, self.reason.as_str());
+        out.extend_from_slice(b",\"error\":");
+        write_nullable(&mut out, self.error.as_deref());
+        out.extend_from_slice(b",\"exception\":");
+        write_nullable(&mut out, self.exception.as_deref());
+        out.extend_from_slice(b",\"failed_at\":");
+        json::write_int64(&mut out, self.failed_at);
+        out.extend_from_slice(b",\"original_queue\":");
+        json::write_string(&mut out, &self.original_queue);
+        out.extend_from_slice(b",\"attempts\":");
+        json::write_int64(&mut out, self.attempts);
+        out.extend_from_slice(b",\"lang\":");
+        write_nullable(&mut out, self.lang.as_deref());
+        out.push(b'}');
+        out
+    }
+}
+
+fn write_nullable(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        Some(text) => json::write_string(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// A `dead_letter` block as somebody wrote it: each member only where it is there and of its type.
+/// Any text is taken for `reason` (contract §2A.4).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Recorded<'a> {
+    /// Why; compare it with [`Reason::as_str`].
+    pub reason: Option<Cow<'a, str>>,
+    /// What went wrong, in words.
+    pub error: Option<Cow<'a, str>>,
+    /// The error's type.
+    pub exception: Option<Cow<'a, str>>,
+    /// When, in milliseconds since the Unix epoch.
+    pub failed_at: Option<i64>,
+    /// The queue that it was consumed from.
+    pub original_queue: Option<Cow<'a, str>>,
+    /// How often it had been delivered.
+    pub attempts: Option<i64>,
+    /// The SDK that wrote it.
+    pub lang: Option<Cow<'a, str>>,
+}
+
+impl<'a> Recorded<'a> {
+    /// Reads a block; `None` where it is `null`.
+    pub(crate) fn read(block: &'a str) -> Option<Self> {
+        if Kind::of(block.as_bytes()) != Some(Kind::Object) {
+            return None;
+        }
+        let member = |name| json::last_member(block, name).map(|span| &block[span.range()]);
+        let string = |name| {
+            let value: &'a str = member(name)?;
+            let content = value.strip_prefix('"')?.strip_suffix('"')?;
+            Some(json::unescape(content.as_bytes()))
+        };
+        let integer = |name| member(name).and_then(|value| json::int64(value.as_bytes()));
+        Some(Self {
+            reason: string("reason"),
+            error: string("error"),
+            exception: string("exception"),
+            failed_at: integer("failed_at"),
+            original_queue: string("original_queue"),
+            attempts: integer("attempts"),
+            lang: string("lang"),
+        })
     }
 }
 

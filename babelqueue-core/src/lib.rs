@@ -10,6 +10,7 @@ pub mod handler;
 pub mod harness;
 pub mod headers;
 pub mod idempotency;
+mod json;
 pub mod memory;
 pub mod poison_record;
 pub mod producer;

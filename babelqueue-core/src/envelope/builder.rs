@@ -1,0 +1,384 @@
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::Envelope;
+use super::members::{Forbidden, Members};
+use super::{Cause, Kind, SCHEMA_VERSION};
+use crate::Error;
+use crate::clock::{Clock, SystemClock};
+use crate::headers::{is_blank, trim_blanks};
+use crate::json::{self, Fault, FaultKind, Scanner};
+use crate::urn::Message;
+
+/// What we stamp as `meta.lang`. The suite's schema does not list it yet (contract §5.6): a tool that
+/// runs the producer schema complains at `/meta/lang`, a consumer has to take it.
+pub const LANG: &str = "rust";
+
+/// The queue that an envelope is made for where none is named (contract §5.1).
+const DEFAULT_QUEUE: &str = "default";
+
+/// The members of `meta` that the builder writes itself.
+const CORE_META: [&str; 5] = ["id", "queue", "lang", "schema_version", "created_at"];
+
+impl Envelope {
+    /// Starts an envelope for a URN that is known at run time. Blanks (ASCII) around it are cut off.
+    pub fn builder(urn: impl Into<String>) -> EnvelopeBuilder {
+        EnvelopeBuilder::new(Cow::Owned(urn.into()))
+    }
+
+    /// Starts an envelope that holds `message` under its type's URN.
+    pub fn of<M: Message + Serialize + ?Sized>(message: &M) -> EnvelopeBuilder {
+        EnvelopeBuilder::new(Cow::Borrowed(M::URN)).data(message)
+    }
+}
+
+/// Makes an [`Envelope`] (contract §5). What is wrong with an input is told by
+/// [`build`](Self::build); the first mistake counts.
+#[derive(Debug, Clone)]
+#[must_use = "an envelope is made by `build`"]
+pub struct EnvelopeBuilder {
+    urn: Cow<'static, str>,
+    data: Option<Vec<u8>>,
+    queue: Option<String>,
+    trace_id: Option<String>,
+    id: Option<String>,
+    created_at: Option<i64>,
+    meta: Vec<(String, Vec<u8>)>,
+    mistake: Option<EncodeError>,
+}
+
+impl EnvelopeBuilder {
+    fn new(urn: Cow<'static, str>) -> Self {
+        Self {
+            urn,
+            data: None,
+            queue: None,
+            trace_id: None,
+            id: None,
+            created_at: None,
+            meta: Vec::new(),
+            mistake: None,
+        }
+    }
+
+    /// The payload: whatever serialises as a JSON object. `{}` where it is never set.
+    pub fn data<T: Serialize + ?Sized>(mut self, data: &T) -> Self {
+        match to_json("/data", data) {
+            Ok(json) => self.data = Some(json),
+            Err(mistake) => self.note(mistake),
+        }
+        self
+    }
+
+    /// The payload as JSON text, which goes out as it is.
+    pub fn data_raw(mut self, json: impl Into<String>) -> Self {
+        self.data = Some(json.into().into_bytes());
+        self
+    }
+
+    /// `meta.queue`, the logical queue; `default` where it is never set.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// The trace that this message continues. Blanks (ASCII) around it are cut off; where nothing is
+    /// left, and where it is never set, one is minted. Any text is taken.
+    pub fn trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        self.trace_id = Some(trace_id.into());
+        self
+    }
+
+    /// The message's own id in place of a minted UUID v4, by which consumers know duplicates.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Takes `meta.created_at` from `clock`, now.
+    pub fn clock(mut self, clock: &dyn Clock) -> Self {
+        self.created_at = Some(clock.unix_millis());
+        self
+    }
+
+    /// An extension member of `meta` beside the core ones; a vendor's block goes as a whole under
+    /// `ext` (contract §2.3). A core key, a forbidden key and a key that was set before are refused
+    /// (§5.4).
+    pub fn meta<T: Serialize + ?Sized>(mut self, key: impl Into<String>, value: &T) -> Self {
+        match self.meta_entry(key.into(), value) {
+            Ok(entry) => self.meta.push(entry),
+            Err(mistake) => self.note(mistake),
+        }
+        self
+    }
+
+    /// Makes the envelope.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake among the inputs; nothing is dropped silently.
+    pub fn build(mut self) -> Result<Envelope, EncodeError> {
+        if let Some(mistake) = self.mistake.take() {
+            return Err(mistake);
+        }
+        let parts = Parts {
+            urn: trim_blanks(&self.urn),
+            trace_id: self.trace_id.as_deref().map(trim_blanks),
+            id: self.id.as_deref(),
+            queue: self.queue.as_deref().unwrap_or(DEFAULT_QUEUE),
+            data: self.data.as_deref().unwrap_or(b"{}"),
+            created_at: self.created_at.unwrap_or_else(|| SystemClock.unix_millis()),
+            meta: &self.meta,
+        };
+        parts.check()?;
+        let body = Bytes::from(parts.write());
+        let members = Members::checked(&body).map_err(|fault| invalid("", fault, &body))?;
+        Ok(Envelope {
+            bytes: body,
+            members,
+        })
+    }
+
+    fn meta_entry<T: Serialize + ?Sized>(
+        &self,
+        key: String,
+        value: &T,
+    ) -> Result<(String, Vec<u8>), EncodeError> {
+        if CORE_META.contains(&key.as_str()) {
+            return Err(EncodeError::CoreKey {
+                pointer: meta_pointer(&key),
+            });
+        }
+        if Forbidden::in_meta(&key).is_some() {
+            return Err(EncodeError::ForbiddenKey {
+                pointer: meta_pointer(&key),
+            });
+        }
+        if self.meta.iter().any(|(known, _)| *known == key) {
+            return Err(EncodeError::RepeatedKey {
+                pointer: meta_pointer(&key),
+            });
+        }
+        let pointer = meta_pointer(&key);
+        let json = to_json(&pointer, value)?;
+        one_value::<false>(&json).map_err(|fault| invalid(&pointer, fault, &json))?;
+        Ok((key, json))
+    }
+
+    fn note(&mut self, mistake: EncodeError) {
+        self.mistake.get_or_insert(mistake);
+    }
+}
+
+/// Why an envelope cannot be made or sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The URN is empty, or nothing but blanks (contract §5.2).
+    #[error("`/job` is blank, expected a URN")]
+    BlankUrn,
+    /// A text that has to hold something is blank.
+    #[error("`{pointer}` is blank, expected {expected}")]
+    Blank {
+        /// The member's pointer.
+        pointer: &'static str,
+        /// What it has to be.
+        expected: &'static str,
+    },
+    /// The payload is no JSON object (§3.3).
+    #[error("`/data` is {found}, expected an object")]
+    DataNotAnObject {
+        /// What it is.
+        found: Kind,
+    },
+    /// A key that no envelope may carry (§3.1).
+    #[error("`{pointer}` is a key that no envelope may carry")]
+    ForbiddenKey {
+        /// Its pointer.
+        pointer: String,
+    },
+    /// A core member of `meta`, which the builder writes itself (§5.4).
+    #[error("`{pointer}` is a core key, which the envelope sets itself")]
+    CoreKey {
+        /// Its pointer.
+        pointer: String,
+    },
+    /// A member of `meta` that was set before (§5.4).
+    #[error("`{pointer}` was set before")]
+    RepeatedKey {
+        /// Its pointer.
+        pointer: String,
+    },
+    /// A value's own `Serialize` failed.
+    #[error("`{pointer}` cannot be written as JSON: {problem}")]
+    Serialize {
+        /// The member's pointer.
+        pointer: String,
+        /// What serde says.
+        problem: String,
+    },
+    /// JSON text that was handed in is not what an envelope may hold (§2A): `1e400`, a lone
+    /// surrogate escape, or no JSON at all.
+    #[error("`{pointer}` {cause}")]
+    Invalid {
+        /// The pointer of the value that is wrong.
+        pointer: String,
+        /// What is wrong with it.
+        cause: Cause,
+    },
+}
+
+impl EncodeError {
+    /// The RFC 6901 pointer of the member that it is about.
+    pub fn pointer(&self) -> &str {
+        match self {
+            Self::BlankUrn => "/job",
+            Self::DataNotAnObject { .. } => "/data",
+            Self::Blank { pointer, .. } => pointer,
+            Self::ForbiddenKey { pointer }
+            | Self::CoreKey { pointer }
+            | Self::RepeatedKey { pointer }
+            | Self::Serialize { pointer, .. }
+            | Self::Invalid { pointer, .. } => pointer,
+        }
+    }
+}
+
+impl From<EncodeError> for Error {
+    fn from(error: EncodeError) -> Self {
+        Self::message(&error).with_source(error)
+    }
+}
+
+/// Refuses an envelope that carries what none may carry.
+pub(super) fn refuse_forbidden(members: &Members) -> Result<(), EncodeError> {
+    let urn = (!members.urn.is_absent()).then_some("/urn");
+    match urn.into_iter().chain(members.forbidden.pointers()).next() {
+        None => Ok(()),
+        Some(pointer) => Err(EncodeError::ForbiddenKey {
+            pointer: pointer.to_owned(),
+        }),
+    }
+}
+
+/// All that goes into the body.
+struct Parts<'a> {
+    urn: &'a str,
+    trace_id: Option<&'a str>,
+    id: Option<&'a str>,
+    queue: &'a str,
+    data: &'a [u8],
+    created_at: i64,
+    meta: &'a [(String, Vec<u8>)],
+}
+
+impl Parts<'_> {
+    fn check(&self) -> Result<(), EncodeError> {
+        if self.urn.is_empty() {
+            return Err(EncodeError::BlankUrn);
+        }
+        if self.queue.is_empty() {
+            return Err(EncodeError::Blank {
+                pointer: "/meta/queue",
+                expected: "a queue's name",
+            });
+        }
+        if self.id.is_some_and(is_blank) {
+            return Err(EncodeError::Blank {
+                pointer: "/meta/id",
+                expected: "an id",
+            });
+        }
+        check_data(self.data)
+    }
+
+    /// The body: compact, its members in the contract's order (§1.2), nothing escaped that need not
+    /// be (§1.3).
+    fn write(&self) -> Vec<u8> {
+        let extras: usize = self
+            .meta
+            .iter()
+            .map(|(key, json)| key.len() + json.len() + 8)
+            .sum();
+        let mut out = Vec::with_capacity(self.data.len() + self.urn.len() + extras + 256);
+        out.extend_from_slice(b"{\"job\":");
+        json::write_string(&mut out, self.urn);
+        out.extend_from_slice(b",\"trace_id\":");
+        write_or_mint(
+            &mut out,
+            self.trace_id.filter(|trace_id| !trace_id.is_empty()),
+        );
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(self.data);
+        out.extend_from_slice(b",\"meta\":{\"id\":");
+        write_or_mint(&mut out, self.id);
+        out.extend_from_slice(b",\"queue\":");
+        json::write_string(&mut out, self.queue);
+        out.extend_from_slice(b",\"lang\":");
+        json::write_string(&mut out, LANG);
+        out.extend_from_slice(b",\"schema_version\":");
+        json::write_int64(&mut out, SCHEMA_VERSION);
+        out.extend_from_slice(b",\"created_at\":");
+        json::write_int64(&mut out, self.created_at);
+        for (key, json) in self.meta {
+            out.push(b',');
+            json::write_string(&mut out, key);
+            out.push(b':');
+            out.extend_from_slice(json);
+        }
+        out.extend_from_slice(b"},\"attempts\":0}");
+        out
+    }
+}
+
+fn write_or_mint(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        Some(text) => json::write_string(out, text),
+        None => json::write_string(
+            out,
+            Uuid::new_v4()
+                .hyphenated()
+                .encode_lower(&mut Uuid::encode_buffer()),
+        ),
+    }
+}
+
+fn to_json<T: Serialize + ?Sized>(pointer: &str, value: &T) -> Result<Vec<u8>, EncodeError> {
+    serde_json::to_vec(value).map_err(|error| EncodeError::Serialize {
+        pointer: pointer.to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+/// `data` has to be one object with finite numbers (contract §1.4, §3.3).
+fn check_data(data: &[u8]) -> Result<(), EncodeError> {
+    one_value::<true>(data).map_err(|fault| invalid("/data", fault, data))?;
+    match data.iter().find_map(|byte| Kind::starting(*byte)) {
+        Some(Kind::Object) | None => Ok(()),
+        Some(found) => Err(EncodeError::DataNotAnObject { found }),
+    }
+}
+
+/// Holds `text` against the grammar: one JSON value, and blanks around it at most.
+fn one_value<const FINITE: bool>(text: &[u8]) -> Result<(), Fault> {
+    let text = std::str::from_utf8(text)
+        .map_err(|error| Fault::new(FaultKind::Utf8, error.valid_up_to()))?;
+    let mut scanner = Scanner::new(text);
+    scanner.blanks();
+    scanner.value::<FINITE>()?;
+    scanner.end()
+}
+
+fn meta_pointer(key: &str) -> String {
+    format!("/meta/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+fn invalid(base: &str, fault: Fault, text: &[u8]) -> EncodeError {
+    EncodeError::Invalid {
+        pointer: format!("{base}{}", json::pointer_at(text, fault.at)),
+        cause: fault.kind.into(),
+    }
+}
