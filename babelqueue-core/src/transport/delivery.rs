@@ -43,6 +43,11 @@ const NO_LEASE: u64 = u64::MAX;
 impl Delivery {
     /// A delivery received now, without headers, key, facts, lane, lease or fence.
     pub fn new(queue: Arc<str>, body: Bytes) -> Self {
+        Self::received_at(queue, body, Instant::now())
+    }
+
+    /// The same, received at `received`: one reading of the clock for a batch.
+    pub fn received_at(queue: Arc<str>, body: Bytes, received: Instant) -> Self {
         Self {
             queue,
             body,
@@ -52,7 +57,7 @@ impl Delivery {
             lane: None,
             fence: Fence::default(),
             native: None,
-            received: Instant::now(),
+            received,
             lease: AtomicU64::new(NO_LEASE),
             lost: AtomicBool::new(false),
             lost_wakeup: Notify::new(),

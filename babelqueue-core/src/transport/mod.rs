@@ -27,6 +27,7 @@
 
 mod capabilities;
 mod delivery;
+mod lane_book;
 mod outgoing;
 mod rules;
 mod settlement;
@@ -39,6 +40,7 @@ use tokio::time::Instant;
 
 pub use capabilities::{Capabilities, Delay, Prefetch, PublishFeatures};
 pub use delivery::{Delivery, Facts, Fence, Lane, VersionProperty};
+pub use lane_book::LaneBook;
 pub use outgoing::{Outgoing, PublishOptions};
 pub use rules::{AttemptsRule, DeadLetterNaming, GateRule, PoisonRule, Rules};
 pub use settlement::{Settled, Settlement};
