@@ -1,17 +1,26 @@
 //! What becomes of a delivery (contract §7, §8, §9.5).
 //!
-//! [`decide`] is a pure function: what happened ([`Event`]) and how often the message was delivered
-//! before, held against the queue's [`Policy`] and the binding's [`Rules`], gives a [`Decision`].
+//! Pure functions, in the order in which a delivery meets them:
+//!
+//! 1. [`classify`]: gate, then the verdict on the received bytes, then the body's own version, then
+//!    the attempts. It gives either a [`Dispatch`], which goes to a handler, or a [`Refused`].
+//! 2. [`decide`]: what happened ([`Event`]) and how often it was delivered before, held against the
+//!    queue's [`Policy`] and the binding's [`Rules`], gives a [`Decision`].
+//! 3. [`Decision::settlement`]: the decision with bytes: which body goes where.
 //!
 //! Where brokers differ, they differ by a row of [`Rules`], never by a branch on a broker's name.
 
 mod attempts;
+mod classify;
 mod policy;
+mod settlement;
 
 use std::time::Duration;
 
 pub use attempts::{parse_count, poison_count, reconcile};
+pub use classify::{Dispatch, Refused, classify};
 pub use policy::{Policy, UnknownUrn};
+pub use settlement::Material;
 
 use crate::dead_letter::Reason;
 use crate::transport::{GateRule, PoisonRule, Rules};

@@ -2,7 +2,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::retry::Retry;
-use crate::transport::Rules;
+use crate::transport::{GateRule, PoisonRule, Rules};
 use crate::{Error, dead_letter};
 
 /// How one queue's messages are treated.
@@ -96,6 +96,15 @@ impl Policy {
             self.dead_letter_suffix.as_deref(),
             rules.dead_letter,
         )
+    }
+
+    /// Whether the dead-letter queue may be written to at all on a binding with these rules, so that
+    /// it has to exist.
+    pub fn may_dead_letter(&self, rules: Rules) -> bool {
+        self.dead_letter
+            || self.on_unknown_urn == UnknownUrn::DeadLetter
+            || rules.poison == PoisonRule::AlwaysDeadLetter
+            || rules.gate == GateRule::AlwaysDeadLetter
     }
 
     /// Whether the settings can be, for `queue` on a binding with these rules.
@@ -193,6 +202,16 @@ mod tests {
         let name = |rules| policy.dead_letter_queue_for("orders", rules).ok();
         assert_eq!(name(Rules::MEMORY).as_deref(), Some("orders.dlq"));
         assert_eq!(name(Rules::SQS).as_deref(), Some("orders-dlq"));
+    }
+
+    #[test]
+    fn a_dead_letter_queue_is_needed_where_it_may_be_written_to() {
+        let off = Policy::default();
+        assert!(!off.may_dead_letter(Rules::KAFKA));
+        assert!(off.may_dead_letter(Rules::REDIS));
+        assert!(off.clone().dead_letter(true).may_dead_letter(Rules::KAFKA));
+        let strategy = off.on_unknown_urn(UnknownUrn::DeadLetter);
+        assert!(strategy.may_dead_letter(Rules::KAFKA));
     }
 
     #[test]
