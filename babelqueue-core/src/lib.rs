@@ -5,6 +5,7 @@ pub mod dead_letter;
 pub mod decide;
 pub mod envelope;
 mod error;
+mod flag;
 pub mod handler;
 #[cfg(feature = "harness")]
 pub mod harness;
@@ -13,6 +14,7 @@ pub mod idempotency;
 mod json;
 pub mod memory;
 pub mod poison_record;
+pub mod prelude;
 pub mod producer;
 pub mod random;
 pub mod redrive;
