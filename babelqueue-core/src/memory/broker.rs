@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +94,9 @@ impl Broker {
                     _ => self.queue_index(&outgoing.queue),
                 };
                 last = Some((Arc::clone(&outgoing.queue), index));
+                if self.queues[index].full {
+                    return Err(full("publish", &outgoing.queue));
+                }
                 self.enter(now, index, outgoing);
                 fault.map_or(Ok(()), |fault| Err(failure("publish", fault)))
             })
@@ -101,7 +104,7 @@ impl Broker {
     }
 
     /// Opens a subscription; gives its number.
-    pub(super) fn subscribe(&mut self, queue: usize) -> Result<u64, Error> {
+    pub(super) fn subscribe(&mut self, queue: usize, scope_share: usize) -> Result<u64, Error> {
         if let Some(fault) = self.faults.draw(Verb::Subscribe) {
             return Err(failure("subscribe", fault));
         }
@@ -111,6 +114,9 @@ impl Broker {
             generation: self.generations,
             connected: true,
             outstanding: 0,
+            by_scope: BTreeMap::new(),
+            scope_share: scope_share.max(1),
+            withheld: Vec::new(),
             home: Arc::default(),
         };
         let number = self.subscriptions;
@@ -299,6 +305,11 @@ impl Broker {
             | Settlement::DeadLetter { .. }
             | Settlement::Native { .. }) => {
                 if let Some(copy) = self.copy_for(queue, fence, &copied) {
+                    let target = self.queue_index(&copy.queue);
+                    if self.queues[target].full {
+                        self.queues[queue].forsake(now, fence);
+                        return Err(full("settle", &copy.queue));
+                    }
                     self.write(now, queue, fence, copy);
                 }
                 self.acknowledge(now, queue, fence);
@@ -465,6 +476,10 @@ fn refuse_unsupported(options: &PublishOptions) -> Result<(), Error> {
             context: "it takes `delay`, `key` and `group`".to_owned(),
         }),
     }
+}
+
+fn full(operation: &'static str, queue: &str) -> Error {
+    Error::transient(operation, format!("the queue {queue} takes no more"))
 }
 
 /// What the caller is told of a fault.

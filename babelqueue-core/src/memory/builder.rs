@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::Memory;
 use super::journal::Journal;
-use crate::transport::{AttemptsRule, Capabilities, Delay, Prefetch, PublishFeatures, Rules};
+use crate::transport::{Capabilities, Delay, Prefetch, PublishFeatures, Rules};
 
 /// How a broker holds what it has handed out. Each is the likeness of some real ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +39,11 @@ pub struct MemoryBuilder {
 
 impl MemoryBuilder {
     pub(super) const fn new() -> Self {
-        let mut rules = Rules::standard();
-        rules.attempts = AttemptsRule::Largest;
         Self {
             kind: Kind::Leased {
                 lease: Duration::from_secs(30),
             },
-            rules,
+            rules: Rules::MEMORY,
             native_dead_letter: false,
             journal: false,
         }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::Memory;
-use super::queue::{Due, Message, Next, message_of};
+use super::order::Next;
+use super::queue::{Due, Message, message_of};
 use crate::Headers;
 use crate::transport::Lane;
 
@@ -31,7 +32,8 @@ pub struct Stored {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// What can be handed out, in order; what waits behind a blocked lane's head is at the end.
+    /// What is not handed out, lane by lane and in order within each; lanes that nobody may have at
+    /// the moment are at the end.
     pub ready: Vec<Stored>,
     /// What is handed out and not settled, oldest first.
     pub reserved: Vec<Stored>,
@@ -67,24 +69,18 @@ impl Memory {
         };
         let now = Instant::now();
         queue.tick(now);
-        let mut taken = std::collections::BTreeMap::<&Lane, usize>::new();
         let mut ready = Vec::new();
         for next in &queue.ready {
             match next {
                 Next::Message(message) => ready.push(stored(message)),
-                Next::Turn(lane) => {
-                    let at = taken.entry(lane).or_default();
-                    if let Some(message) = queue.lanes.get(lane).and_then(|w| w.messages.get(*at)) {
-                        ready.push(stored(message));
-                    }
-                    *at += 1;
+                Next::Lane(lane) => {
+                    let waiting = queue.lanes.get(lane).into_iter();
+                    ready.extend(waiting.flat_map(|lane| &lane.messages).map(stored));
                 }
             }
         }
-        for (lane, waiting) in &queue.lanes {
-            let at = taken.get(lane).copied().unwrap_or_default();
-            ready.extend(waiting.messages.iter().skip(at).map(stored));
-        }
+        let standing = queue.lanes.values().filter(|lane| !lane.offered);
+        ready.extend(standing.flat_map(|lane| &lane.messages).map(stored));
         let mut reserved: Vec<_> = queue.held.iter().collect();
         reserved.sort_unstable_by_key(|held| held.order);
         Snapshot {

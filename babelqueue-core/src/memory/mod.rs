@@ -45,6 +45,7 @@ mod faults;
 mod held;
 mod inspect;
 mod journal;
+mod order;
 mod queue;
 mod subscription;
 #[cfg(test)]
@@ -107,6 +108,14 @@ impl Memory {
         self.lock().faults.set_source(None);
     }
 
+    /// Whether `queue` takes no more, as if it were full: from then on a publish to it fails for now,
+    /// and so does a settlement that writes a copy to it, which leaves its message unsettled.
+    pub fn set_full(&self, queue: &str, full: bool) {
+        let mut broker = self.lock();
+        let index = broker.queue_index(&Arc::from(queue));
+        broker.queue(index).full = full;
+    }
+
     /// Breaks the connection of every subscription: its receive fails once and then connects again.
     /// What is bound to a connection goes back to its queue.
     pub fn disconnect(&self) {
@@ -167,8 +176,8 @@ impl Transport for Memory {
     async fn subscribe(
         &self,
         queue: &str,
-        _options: SubscribeOptions,
+        options: SubscribeOptions,
     ) -> Result<Subscription, Error> {
-        subscription::subscribe(&self.shared, queue).await
+        subscription::subscribe(&self.shared, queue, &options).await
     }
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::Kind;
 use super::held::{Held, HeldBook};
 use super::journal::{Journal, What};
+use super::order::{Next, Waiting};
 use crate::Headers;
 use crate::transport::{Delivery, Fence, Lane, LaneBook};
 
@@ -42,18 +43,11 @@ pub(super) struct Queue {
     pub(super) lanes: BTreeMap<Lane, Waiting>,
     pub(super) held: HeldBook,
     pub(super) subscriptions: BTreeMap<u64, Subscriber>,
-    book: LaneBook,
-    /// Turns that found their lane held by another subscription, or blocked.
-    parked: usize,
+    pub(super) book: LaneBook,
+    /// Whether it takes no more.
+    pub(super) full: bool,
     /// Counts what comes in, is handed out, is held back: the order among each.
-    sequence: u64,
-}
-
-/// What comes next in the queue: a message, or a turn of the lane that holds it.
-#[derive(Debug)]
-pub(super) enum Next {
-    Message(Message),
-    Turn(Lane),
+    pub(super) sequence: u64,
 }
 
 /// What happens when a time is reached.
@@ -61,18 +55,6 @@ pub(super) enum Next {
 pub(super) enum Due {
     Enter(Message),
     Unblock(Lane),
-}
-
-/// The messages of a lane that are not out. There is one turn, ready or parked, for each.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    pub(super) messages: VecDeque<Message>,
-    parked: usize,
-    /// The subscription that has messages of this lane out; no other gets any.
-    holder: Option<u64>,
-    /// Messages that are out and forsaken: the lane stands until they come back.
-    forsaken: usize,
-    blocked_until: Option<Instant>,
 }
 
 /// A subscription as the queue knows it.
@@ -83,6 +65,11 @@ pub(super) struct Subscriber {
     pub(super) connected: bool,
     /// Given out and neither settled nor taken back.
     pub(super) outstanding: usize,
+    /// The same by the scope of its lane, and the most that a scope may have.
+    pub(super) by_scope: BTreeMap<u64, usize>,
+    pub(super) scope_share: usize,
+    /// Lanes of its own that came up when somebody else asked.
+    pub(super) withheld: Vec<Lane>,
     /// Woken when the last one has come home.
     pub(super) home: Arc<Notify>,
 }
@@ -100,7 +87,7 @@ impl Queue {
             held: HeldBook::default(),
             subscriptions: BTreeMap::new(),
             book: LaneBook::new(),
-            parked: 0,
+            full: false,
             sequence: 0,
         }
     }
@@ -123,23 +110,19 @@ impl Queue {
         max: usize,
     ) -> Vec<Arc<Delivery>> {
         self.tick(now);
-        let Some(generation) = self
-            .subscriptions
-            .get(&subscription)
-            .map(|known| known.generation)
-        else {
+        let Some(known) = self.subscriptions.get_mut(&subscription) else {
             return Vec::new();
         };
-        self.unpark_held_by(subscription);
+        let generation = known.generation;
+        for lane in std::mem::take(&mut known.withheld) {
+            self.offer(&lane);
+        }
         let mut out = Vec::with_capacity(max.min(self.ready.len()));
         while out.len() < max {
             let Some(message) = self.next_for(now, subscription) else {
                 break;
             };
             out.push(self.hand_out(now, message, subscription, generation));
-        }
-        if let Some(known) = self.subscriptions.get_mut(&subscription) {
-            known.outstanding += out.len();
         }
         out
     }
@@ -178,11 +161,8 @@ impl Queue {
     /// Takes a delivery out of the books, for good; its lane goes on.
     pub(super) fn finish(&mut self, now: Instant, fence: Fence) -> Option<Held> {
         let held = self.held.remove(fence)?;
-        self.came_home(held.subscription);
-        if let Some(lane) = &held.delivery.lane {
-            self.book.strike(&held.delivery);
-            self.settle_lane(now, lane);
-        }
+        self.book.strike(&held.delivery);
+        self.came_home(now, held.subscription, &held.delivery);
         Some(held)
     }
 
@@ -202,7 +182,6 @@ impl Queue {
         self.push_front(message);
         if let Some(lane) = lane {
             self.block(now, &lane, delay);
-            self.settle_lane(now, &lane);
         }
         self.wake();
     }
@@ -222,11 +201,11 @@ impl Queue {
         match self.kind {
             Kind::Leased { .. } => {
                 held.forsaken = true;
-                self.came_home(subscription);
-                self.take_back_rest(now, &delivery);
                 if let Some(lane) = &delivery.lane {
-                    self.lanes.entry(lane.clone()).or_default().forsaken += 1;
+                    self.lane_of(lane).forsaken += 1;
                 }
+                self.take_back_rest(now, &delivery);
+                self.came_home(now, subscription, &delivery);
             }
             Kind::Bound => self.put_back(now, fence, Duration::ZERO, count_delivery),
             Kind::Rewinding { .. } => self.put_back(now, fence, Duration::ZERO, |_| ()),
@@ -329,10 +308,9 @@ impl Queue {
         let delivery = Arc::new(delivery);
         if let Some(lane) = &delivery.lane {
             self.book.enter(&delivery);
-            if let Some(waiting) = self.lanes.get_mut(lane) {
-                waiting.holder = Some(subscription);
-            }
+            self.lane_of(lane).holder = Some(subscription);
         }
+        self.went_out(subscription, &delivery);
         self.sequence += 1;
         self.held.insert(Held {
             delivery: Arc::clone(&delivery),
@@ -364,10 +342,9 @@ impl Queue {
             if let Some(held) = self.held.remove(fence) {
                 self.push_front(counted(message_of(&held)));
                 if let Some(lane) = &held.delivery.lane {
-                    if let Some(waiting) = self.lanes.get_mut(lane) {
-                        waiting.forsaken = waiting.forsaken.saturating_sub(1);
-                    }
-                    self.settle_lane(now, lane);
+                    let waiting = self.lane_of(lane);
+                    waiting.forsaken = waiting.forsaken.saturating_sub(1);
+                    self.lane_changed(now, lane);
                 }
             }
             self.wake();
@@ -381,7 +358,7 @@ impl Queue {
         let delivery = Arc::clone(&self.held.get_mut(fence)?.delivery);
         self.take_back_rest(now, &delivery);
         let held = self.held.remove(fence)?;
-        self.came_home(held.subscription);
+        self.came_home(now, held.subscription, &delivery);
         Some((delivery.lane.clone(), message_of(&held)))
     }
 
@@ -389,10 +366,10 @@ impl Queue {
     fn take_back_rest(&mut self, now: Instant, delivery: &Delivery) {
         for after in self.book.take_back(delivery).into_iter().rev() {
             if let Some(held) = self.held.remove(after.fence) {
-                self.came_home(held.subscription);
                 self.journal
                     .note(now, &self.name, held.message, || What::Rewound);
                 self.push_front(message_of(&held));
+                self.came_home(now, held.subscription, &after);
             }
         }
     }
@@ -413,7 +390,6 @@ impl Queue {
             };
             held.delivery.mark_lost();
             self.book.strike(&held.delivery);
-            self.came_home(subscription);
             self.journal
                 .note(now, &self.name, held.message, || What::Disconnected);
             let message = message_of(&held);
@@ -421,169 +397,39 @@ impl Queue {
                 Kind::Rewinding { .. } => message,
                 Kind::Leased { .. } | Kind::Bound => counted(message),
             });
+            self.came_home(now, subscription, &held.delivery);
         }
-        for waiting in self.lanes.values_mut() {
-            if waiting.holder == Some(subscription) {
-                waiting.holder = None;
-            }
-        }
-        self.unpark_all();
     }
 
-    fn came_home(&mut self, subscription: u64) {
+    fn went_out(&mut self, subscription: u64, delivery: &Delivery) {
+        let Some(known) = self.subscriptions.get_mut(&subscription) else {
+            return;
+        };
+        known.outstanding += 1;
+        if let Some(lane) = &delivery.lane {
+            *known.by_scope.entry(lane.scope).or_default() += 1;
+        }
+    }
+
+    /// A delivery is nobody's any more; the queue and the lane book have seen to it already.
+    fn came_home(&mut self, now: Instant, subscription: u64, delivery: &Delivery) {
         if let Some(known) = self.subscriptions.get_mut(&subscription) {
             known.outstanding = known.outstanding.saturating_sub(1);
             if known.outstanding == 0 {
                 known.home.notify_waiters();
             }
-        }
-    }
-}
-
-/// The order of messages: one turn in `ready` for each message that waits in a lane.
-impl Queue {
-    fn push_back(&mut self, mut message: Message) {
-        self.sequence += 1;
-        message.place = self.sequence;
-        match &message.lane {
-            None => self.ready.push_back(Next::Message(message)),
-            Some(lane) => {
-                let turn = Next::Turn(lane.clone());
-                self.lane_of(lane.clone()).messages.push_back(message);
-                self.ready.push_back(turn);
-            }
-        }
-    }
-
-    /// To the head; in a lane to where it was among those that wait.
-    fn push_front(&mut self, message: Message) {
-        match &message.lane {
-            None => self.ready.push_front(Next::Message(message)),
-            Some(lane) => {
-                let turn = Next::Turn(lane.clone());
-                let messages = &mut self.lane_of(lane.clone()).messages;
-                let at = messages
-                    .iter()
-                    .position(|waiting| waiting.place > message.place)
-                    .unwrap_or(messages.len());
-                messages.insert(at, message);
-                self.ready.push_front(turn);
-            }
-        }
-    }
-
-    fn lane_of(&mut self, lane: Lane) -> &mut Waiting {
-        self.lanes.entry(lane).or_default()
-    }
-
-    fn hold_back(&mut self, until: Instant, due: Due) {
-        self.sequence += 1;
-        self.delayed.insert((until, self.sequence), due);
-    }
-
-    /// The next message that this subscription may have. Turns of lanes that are closed to it are
-    /// parked on the way.
-    fn next_for(&mut self, now: Instant, subscription: u64) -> Option<Message> {
-        loop {
-            match self.ready.pop_front()? {
-                Next::Message(message) => return Some(message),
-                Next::Turn(lane) => {
-                    let Some(waiting) = self.lanes.get_mut(&lane) else {
-                        continue;
-                    };
-                    if waiting.is_open_to(subscription, now) {
-                        return waiting.messages.pop_front();
-                    }
-                    waiting.parked += 1;
-                    self.parked += 1;
-                    if waiting.holder.is_some_and(|holder| holder != subscription) {
-                        self.wake();
-                    }
+            if let Some(lane) = &delivery.lane
+                && let Some(count) = known.by_scope.get_mut(&lane.scope)
+            {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    known.by_scope.remove(&lane.scope);
                 }
             }
         }
-    }
-
-    fn block(&mut self, now: Instant, lane: &Lane, delay: Duration) {
-        if !delay.is_zero() {
-            let until = later(now, delay);
-            self.lane_of(lane.clone()).blocked_until = Some(until);
-            self.hold_back(until, Due::Unblock(lane.clone()));
+        if let Some(lane) = &delivery.lane {
+            self.lane_changed(now, lane);
         }
-    }
-
-    fn unblock(&mut self, now: Instant, lane: &Lane) {
-        if let Some(waiting) = self.lanes.get_mut(lane) {
-            if waiting.blocked_until.is_some_and(|until| until <= now) {
-                waiting.blocked_until = None;
-            }
-            self.unpark(lane);
-            self.settle_lane(now, lane);
-        }
-    }
-
-    /// After a change to what is out of a lane: frees it, or forgets it, where nothing is.
-    fn settle_lane(&mut self, now: Instant, lane: &Lane) {
-        if self.book.out(lane) > 0 {
-            return;
-        }
-        let Some(waiting) = self.lanes.get_mut(lane) else {
-            return;
-        };
-        if waiting.forsaken > 0 {
-            return;
-        }
-        waiting.holder = None;
-        if waiting.messages.is_empty() && waiting.blocked_until.is_none_or(|until| until <= now) {
-            self.lanes.remove(lane);
-        } else if waiting.parked > 0 {
-            self.unpark(lane);
-            self.wake();
-        }
-    }
-
-    fn unpark(&mut self, lane: &Lane) {
-        if let Some(waiting) = self.lanes.get_mut(lane) {
-            self.parked -= waiting.parked;
-            for _ in 0..std::mem::take(&mut waiting.parked) {
-                self.ready.push_front(Next::Turn(lane.clone()));
-            }
-        }
-    }
-
-    fn unpark_all(&mut self) {
-        if self.parked > 0 {
-            let parked: Vec<_> = self.lanes_with_parked(|_| true);
-            for lane in parked {
-                self.unpark(&lane);
-            }
-        }
-    }
-
-    /// Turns that another subscription parked because this one holds their lane.
-    fn unpark_held_by(&mut self, subscription: u64) {
-        if self.parked > 0 {
-            let parked = self.lanes_with_parked(|waiting| waiting.holder == Some(subscription));
-            for lane in parked {
-                self.unpark(&lane);
-            }
-        }
-    }
-
-    fn lanes_with_parked(&self, wanted: impl Fn(&Waiting) -> bool) -> Vec<Lane> {
-        self.lanes
-            .iter()
-            .filter(|(_, waiting)| waiting.parked > 0 && wanted(waiting))
-            .map(|(lane, _)| lane.clone())
-            .collect()
-    }
-}
-
-impl Waiting {
-    fn is_open_to(&self, subscription: u64, now: Instant) -> bool {
-        self.forsaken == 0
-            && self.holder.is_none_or(|holder| holder == subscription)
-            && self.blocked_until.is_none_or(|until| until <= now)
     }
 }
 

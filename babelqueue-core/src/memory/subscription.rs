@@ -10,13 +10,19 @@ use super::faults::{Fault, Verb};
 use super::queue::later;
 use super::{Kind, Shared};
 use crate::Error;
-use crate::transport::{Delivery, Receiver, Settled, Settlement, Settler, Subscription};
+use crate::transport::{
+    Delivery, Receiver, Settled, Settlement, Settler, SubscribeOptions, Subscription,
+};
 
 /// Opens a subscription to the queue of this name.
-pub(super) async fn subscribe(shared: &Arc<Shared>, queue: &str) -> Result<Subscription, Error> {
+pub(super) async fn subscribe(
+    shared: &Arc<Shared>,
+    queue: &str,
+    options: &SubscribeOptions,
+) -> Result<Subscription, Error> {
     let latency = shared.lock().faults.latency(Verb::Subscribe);
     pause(latency.there).await;
-    let link = Arc::new(Link::open(Arc::clone(shared), queue)?);
+    let link = Arc::new(Link::open(Arc::clone(shared), queue, options)?);
     pause(latency.back).await;
     Ok(Subscription {
         receiver: Box::new(MemoryReceiver {
@@ -40,10 +46,10 @@ struct Link {
 }
 
 impl Link {
-    fn open(shared: Arc<Shared>, queue: &str) -> Result<Self, Error> {
+    fn open(shared: Arc<Shared>, queue: &str, options: &SubscribeOptions) -> Result<Self, Error> {
         let mut broker = shared.lock();
         let queue = broker.queue_index(&Arc::from(queue));
-        let subscription = broker.subscribe(queue)?;
+        let subscription = broker.subscribe(queue, options.scope_share)?;
         let entry = broker.queue(queue);
         let wakeup = Arc::clone(&entry.wakeup);
         let home = entry

@@ -275,12 +275,38 @@ async fn a_lane_goes_to_one_subscription_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scope_holds_no_more_than_its_share_and_the_others_go_on() {
+    let memory = memory(Kind::Rewinding { lanes: 2 });
+    put(&memory, &["1", "2", "3", "4", "5", "6"]).await;
+    let options = SubscribeOptions::with_prefetch(8).scope_share(2);
+    let mut q = memory.subscribe("q", options).await.unwrap();
+    let out = take(&mut q, 8).await;
+    assert_eq!(bodies(&out), ["1", "2", "3", "4"], "two of each lane");
+    settle(&q, &out[0], Settlement::Ack).await;
+    assert_eq!(bodies(&take(&mut q, 8).await), ["5"]);
+    settle(
+        &q,
+        &out[2],
+        Settlement::Release {
+            body: None,
+            delay: Duration::ZERO,
+        },
+    )
+    .await;
+    assert_eq!(
+        bodies(&take(&mut q, 8).await),
+        ["3", "5"],
+        "rewound, and room again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_retry_in_a_leased_lane_stays_at_its_head() {
     let memory = memory(Kind::Leased { lease: LEASE });
     put_in_group(&memory, "a", &["a1", "a2", "a3"]).await;
-    put_in_group(&memory, "b", &["b1"]).await;
     let mut q = open(&memory).await;
     let out = take(&mut q, 3).await;
+    put_in_group(&memory, "b", &["b1"]).await;
     settle(&q, &out[0], Settlement::Ack).await;
     let answer = settle(&q, &out[1], retry("a2'", 1, Duration::from_secs(5))).await;
     assert_eq!(answer, Settled::LaneRewound);
@@ -503,6 +529,31 @@ async fn options_that_it_lacks_are_refused() {
         "memory has no priority: it takes `delay`, `key` and `group`"
     );
     assert_eq!(memory.depth("q").total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_queue_that_is_full_loses_nothing() {
+    for kind in KINDS {
+        let memory = memory(kind);
+        memory.set_full("q.dlq", true);
+        let refused = memory.publish(vec![Outgoing::new("q.dlq", "m")]).await;
+        assert!(refused[0].as_ref().unwrap_err().is_transient());
+        put(&memory, &["m"]).await;
+        let mut q = open(&memory).await;
+        let out = take(&mut q, 1).await.remove(0);
+        let batch = vec![(out, dead_letter("r"))];
+        assert!(
+            q.settler.settle(batch).await[0]
+                .as_ref()
+                .unwrap_err()
+                .is_transient()
+        );
+        memory.set_full("q.dlq", false);
+        let again = take(&mut q, 1).await.remove(0);
+        settle(&q, &again, dead_letter("r")).await;
+        assert_eq!(memory.depth("q").total(), 0, "{kind:?}");
+        assert_eq!(memory.depth("q.dlq").ready, 1, "{kind:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
