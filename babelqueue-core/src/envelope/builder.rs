@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::Serialize;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 use super::Envelope;
 use super::members::{Forbidden, Members};
@@ -10,7 +11,7 @@ use super::{Cause, Kind, SCHEMA_VERSION};
 use crate::Error;
 use crate::clock::{Clock, SystemClock};
 use crate::headers::{is_blank, trim_blanks};
-use crate::json::{self, Fault, FaultKind, Scanner};
+use crate::json::{self, Fault, FaultKind, Scanner, Span};
 use crate::urn::Message;
 
 /// What we stamp as `meta.lang`. The suite's schema does not list it yet (contract §5.6): a tool that
@@ -25,12 +26,12 @@ const CORE_META: [&str; 5] = ["id", "queue", "lang", "schema_version", "created_
 
 impl Envelope {
     /// Starts an envelope for a URN that is known at run time. Blanks (ASCII) around it are cut off.
-    pub fn builder(urn: impl Into<String>) -> EnvelopeBuilder {
-        EnvelopeBuilder::new(Cow::Owned(urn.into()))
+    pub fn builder<'a>(urn: impl Into<Cow<'a, str>>) -> EnvelopeBuilder<'a> {
+        EnvelopeBuilder::new(urn.into())
     }
 
     /// Starts an envelope that holds `message` under its type's URN.
-    pub fn of<M: Message + Serialize + ?Sized>(message: &M) -> EnvelopeBuilder {
+    pub fn of<'a, M: Message + Serialize + ?Sized>(message: &M) -> EnvelopeBuilder<'a> {
         EnvelopeBuilder::new(Cow::Borrowed(M::URN)).data(message)
     }
 }
@@ -39,19 +40,19 @@ impl Envelope {
 /// [`build`](Self::build); the first mistake counts.
 #[derive(Debug, Clone)]
 #[must_use = "an envelope is made by `build`"]
-pub struct EnvelopeBuilder {
-    urn: Cow<'static, str>,
-    data: Option<Vec<u8>>,
-    queue: Option<String>,
-    trace_id: Option<String>,
-    id: Option<String>,
+pub struct EnvelopeBuilder<'a> {
+    urn: Cow<'a, str>,
+    data: Option<Cow<'a, [u8]>>,
+    queue: Option<Cow<'a, str>>,
+    trace_id: Option<Cow<'a, str>>,
+    id: Option<Cow<'a, str>>,
     created_at: Option<i64>,
     meta: Vec<(String, Vec<u8>)>,
     mistake: Option<EncodeError>,
 }
 
-impl EnvelopeBuilder {
-    fn new(urn: Cow<'static, str>) -> Self {
+impl<'a> EnvelopeBuilder<'a> {
+    fn new(urn: Cow<'a, str>) -> Self {
         Self {
             urn,
             data: None,
@@ -67,33 +68,36 @@ impl EnvelopeBuilder {
     /// The payload: whatever serialises as a JSON object. `{}` where it is never set.
     pub fn data<T: Serialize + ?Sized>(mut self, data: &T) -> Self {
         match to_json("/data", data) {
-            Ok(json) => self.data = Some(json),
+            Ok(json) => self.data = Some(Cow::Owned(json)),
             Err(mistake) => self.note(mistake),
         }
         self
     }
 
     /// The payload as JSON text, which goes out as it is.
-    pub fn data_raw(mut self, json: impl Into<String>) -> Self {
-        self.data = Some(json.into().into_bytes());
+    pub fn data_raw(mut self, json: impl Into<Cow<'a, str>>) -> Self {
+        self.data = Some(match json.into() {
+            Cow::Borrowed(json) => Cow::Borrowed(json.as_bytes()),
+            Cow::Owned(json) => Cow::Owned(json.into_bytes()),
+        });
         self
     }
 
     /// `meta.queue`, the logical queue; `default` where it is never set.
-    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+    pub fn queue(mut self, queue: impl Into<Cow<'a, str>>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
     /// The trace that this message continues. Blanks (ASCII) around it are cut off; where nothing is
     /// left, and where it is never set, one is minted. Any text is taken.
-    pub fn trace_id(mut self, trace_id: impl Into<String>) -> Self {
+    pub fn trace_id(mut self, trace_id: impl Into<Cow<'a, str>>) -> Self {
         self.trace_id = Some(trace_id.into());
         self
     }
 
     /// The message's own id in place of a minted UUID v4, by which consumers know duplicates.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
+    pub fn id(mut self, id: impl Into<Cow<'a, str>>) -> Self {
         self.id = Some(id.into());
         self
     }
@@ -129,17 +133,20 @@ impl EnvelopeBuilder {
             trace_id: self.trace_id.as_deref().map(trim_blanks),
             id: self.id.as_deref(),
             queue: self.queue.as_deref().unwrap_or(DEFAULT_QUEUE),
-            data: self.data.as_deref().unwrap_or(b"{}"),
+            data: self.data.as_deref().map_or(b"{}", <[u8]>::trim_ascii),
             created_at: self.created_at.unwrap_or_else(|| SystemClock.unix_millis()),
             meta: &self.meta,
         };
         parts.check()?;
-        let body = Bytes::from(parts.write());
-        let members = Members::checked(&body).map_err(|fault| invalid("", fault, &body))?;
-        Ok(Envelope {
-            bytes: body,
-            members,
-        })
+        let envelope = parts.write();
+        if u32::try_from(envelope.bytes.len()).is_err() {
+            return Err(EncodeError::Invalid {
+                pointer: String::new(),
+                cause: Cause::TooLarge,
+            });
+        }
+        debug_assert_eq!(Ok(envelope.members), Members::checked(&envelope.bytes));
+        Ok(envelope)
     }
 
     fn meta_entry<T: Serialize + ?Sized>(
@@ -295,43 +302,76 @@ impl Parts<'_> {
         check_data(self.data)
     }
 
-    /// The body: compact, its members in the contract's order (§1.2), nothing escaped that need not
-    /// be (§1.3).
-    fn write(&self) -> Vec<u8> {
-        let extras: usize = self
-            .meta
-            .iter()
-            .map(|(key, json)| key.len() + json.len() + 8)
-            .sum();
-        let mut out = Vec::with_capacity(self.data.len() + self.urn.len() + extras + 256);
+    /// The envelope: compact, its members in the contract's order (§1.2), nothing escaped that need
+    /// not be (§1.3). Where each lies is noted on the way, so that it need not be scanned.
+    fn write(&self) -> Envelope {
+        let mut out = Vec::with_capacity(self.len());
+        let mut members = Members::default();
         out.extend_from_slice(b"{\"job\":");
-        json::write_string(&mut out, self.urn);
+        members.job = written(&mut out, |out| json::write_string(out, self.urn));
         out.extend_from_slice(b",\"trace_id\":");
-        write_or_mint(
-            &mut out,
-            self.trace_id.filter(|trace_id| !trace_id.is_empty()),
-        );
+        let trace_id = self.trace_id.filter(|trace_id| !trace_id.is_empty());
+        members.trace_id = written(&mut out, |out| write_or_mint(out, trace_id));
         out.extend_from_slice(b",\"data\":");
-        out.extend_from_slice(self.data);
-        out.extend_from_slice(b",\"meta\":{\"id\":");
-        write_or_mint(&mut out, self.id);
+        members.data = written(&mut out, |out| out.extend_from_slice(self.data));
+        out.extend_from_slice(b",\"meta\":");
+        members.meta = written(&mut out, |out| self.write_meta(out, &mut members));
+        out.extend_from_slice(b",\"attempts\":");
+        members.attempts = written(&mut out, |out| out.push(b'0'));
+        out.push(b'}');
+        members.root = Span::new(0, out.len());
+        Envelope {
+            bytes: Bytes::from(out),
+            members,
+        }
+    }
+
+    fn write_meta(&self, out: &mut Vec<u8>, members: &mut Members) {
+        out.extend_from_slice(b"{\"id\":");
+        members.id = written(out, |out| write_or_mint(out, self.id));
         out.extend_from_slice(b",\"queue\":");
-        json::write_string(&mut out, self.queue);
+        members.queue = written(out, |out| json::write_string(out, self.queue));
         out.extend_from_slice(b",\"lang\":");
-        json::write_string(&mut out, LANG);
+        members.lang = written(out, |out| json::write_string(out, LANG));
         out.extend_from_slice(b",\"schema_version\":");
-        json::write_int64(&mut out, SCHEMA_VERSION);
+        members.schema_version = written(out, |out| json::write_int64(out, SCHEMA_VERSION));
         out.extend_from_slice(b",\"created_at\":");
-        json::write_int64(&mut out, self.created_at);
+        members.created_at = written(out, |out| json::write_int64(out, self.created_at));
         for (key, json) in self.meta {
             out.push(b',');
-            json::write_string(&mut out, key);
+            json::write_string(out, key);
             out.push(b':');
             out.extend_from_slice(json);
         }
-        out.extend_from_slice(b"},\"attempts\":0}");
-        out
+        out.push(b'}');
     }
+
+    /// Room for the body, exactly, where nothing has to be escaped.
+    fn len(&self) -> usize {
+        const NAMES: usize = r#"{"job":"","trace_id":"","data":,"meta":{"id":"","queue":"","lang":"","schema_version":1,"created_at":},"attempts":0}"#.len();
+        let id_len = |id: Option<&str>| id.map_or(Hyphenated::LENGTH, str::len);
+        let extras: usize = self
+            .meta
+            .iter()
+            .map(|(key, json)| key.len() + json.len() + 4)
+            .sum();
+        let created_at = json::decimal(self.created_at, &mut [0; json::DIGITS_MAX]).len();
+        let strings = self.urn.len() + self.queue.len() + LANG.len();
+        NAMES
+            + strings
+            + id_len(self.trace_id)
+            + id_len(self.id)
+            + self.data.len()
+            + created_at
+            + extras
+    }
+}
+
+/// Where what `write` appends lies.
+fn written(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Span {
+    let start = out.len();
+    write(out);
+    Span::new(start, out.len())
 }
 
 fn write_or_mint(out: &mut Vec<u8>, text: Option<&str>) {
@@ -378,7 +418,7 @@ fn meta_pointer(key: &str) -> String {
 
 fn invalid(base: &str, fault: Fault, text: &[u8]) -> EncodeError {
     EncodeError::Invalid {
-        pointer: format!("{base}{}", json::pointer_at(text, fault.at)),
+        pointer: format!("{base}{}", json::pointer_at(text, fault.at())),
         cause: fault.kind.into(),
     }
 }

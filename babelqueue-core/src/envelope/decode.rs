@@ -108,11 +108,11 @@ impl DecodeError {
     fn at(fault: Fault, body: &[u8]) -> Self {
         let pointer = match fault.kind {
             FaultKind::TooLarge | FaultKind::Empty => String::new(),
-            _ => json::pointer_at(body, fault.at),
+            _ => json::pointer_at(body, fault.at()),
         };
         Self {
             cause: fault.kind.into(),
-            offset: fault.at,
+            offset: fault.at(),
             pointer,
         }
     }
@@ -221,10 +221,15 @@ impl From<FaultKind> for Cause {
             FaultKind::TooLarge => Self::TooLarge,
             FaultKind::Utf8 => Self::NotUtf8,
             FaultKind::Empty => Self::Empty,
-            FaultKind::Syntax(expected) => Self::Syntax { expected },
+            FaultKind::Syntax(expected) => Self::Syntax {
+                expected: expected.as_str(),
+            },
             FaultKind::LoneSurrogate => Self::LoneSurrogate,
             FaultKind::NotAnObject(found) => Self::NotAnObject { found },
-            FaultKind::WrongType { found, expected } => Self::WrongType { found, expected },
+            FaultKind::WrongType { found, expected } => Self::WrongType {
+                found,
+                expected: expected.as_str(),
+            },
             FaultKind::NotInt64 => Self::NotInt64,
             FaultKind::NotFinite => Self::NotFinite,
         }

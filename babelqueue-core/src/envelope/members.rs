@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::json::{self, Fault, FaultKind, Key, Kind, NAME_MAX, Scanner, Span};
+use crate::json::{self, Expected, Fault, FaultKind, Key, Kind, NAME_MAX, Scanner, Span};
 
 /// Where the known members of a body lie. Of a repeated member the last one counts, and objects are
 /// never merged (contract §2.2). An absent member and an absent body object are empty spans.
@@ -271,7 +271,7 @@ fn string<const TYPED: bool>(scanner: &mut Scanner<'_>) -> Result<Span, Fault> {
     match scanner.peek() {
         Some(b'"') => drop(scanner.string()?),
         Some(b'n') => scanner.word("null")?,
-        _ if TYPED => return Err(scanner.unexpected("a string or null")),
+        _ if TYPED => return Err(scanner.unexpected(Expected::StringOrNull)),
         _ => scanner.value::<false>()?,
     }
     Ok(Span::new(start, scanner.at()))
@@ -288,7 +288,7 @@ fn integer<const TYPED: bool>(scanner: &mut Scanner<'_>) -> Result<Span, Fault> 
             }
         }
         Some(b'n') => scanner.word("null")?,
-        _ if TYPED => return Err(scanner.unexpected("a 64-bit integer or null")),
+        _ if TYPED => return Err(scanner.unexpected(Expected::IntegerOrNull)),
         _ => scanner.value::<false>()?,
     }
     Ok(Span::new(start, scanner.at()))
@@ -300,7 +300,7 @@ fn data<const TYPED: bool>(scanner: &mut Scanner<'_>) -> Result<Span, Fault> {
     match scanner.peek() {
         Some(b'{') if TYPED => scanner.value::<true>()?,
         Some(b'n') => scanner.word("null")?,
-        _ if TYPED => return Err(scanner.unexpected("an object or null")),
+        _ if TYPED => return Err(scanner.unexpected(Expected::ObjectOrNull)),
         _ => scanner.value::<false>()?,
     }
     Ok(Span::new(start, scanner.at()))
@@ -315,7 +315,7 @@ fn object<'a, const TYPED: bool>(
     match scanner.peek() {
         Some(b'{') => scanner.object(member)?,
         Some(b'n') => scanner.word("null")?,
-        _ if TYPED => return Err(scanner.unexpected("an object or null")),
+        _ if TYPED => return Err(scanner.unexpected(Expected::ObjectOrNull)),
         _ => scanner.value::<false>()?,
     }
     Ok(Span::new(start, scanner.at()))

@@ -105,12 +105,11 @@ impl Span {
     }
 }
 
-/// What the scanner stopped at, and where.
+/// What the scanner stopped at, and where. Eight bytes, so that a result travels in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
-    /// Offset of the byte in the body.
-    pub(crate) at: usize,
+    at: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,12 +118,12 @@ pub(crate) enum FaultKind {
     Utf8,
     Empty,
     /// Not JSON: what was expected.
-    Syntax(&'static str),
+    Syntax(Expected),
     LoneSurrogate,
     NotAnObject(Kind),
     WrongType {
         found: Kind,
-        expected: &'static str,
+        expected: Expected,
     },
     NotInt64,
     NotFinite,
@@ -132,12 +131,66 @@ pub(crate) enum FaultKind {
 
 impl Fault {
     #[cold]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a body of 4 GiB or more is refused before it is scanned"
+    )]
     pub(crate) const fn new(kind: FaultKind, at: usize) -> Self {
-        Self { kind, at }
+        Self {
+            kind,
+            at: at as u32,
+        }
     }
 
     #[cold]
-    pub(crate) const fn syntax(expected: &'static str, at: usize) -> Self {
+    pub(crate) const fn syntax(expected: Expected, at: usize) -> Self {
         Self::new(FaultKind::Syntax(expected), at)
+    }
+
+    /// Offset of the byte in the body.
+    pub(crate) const fn at(self) -> usize {
+        self.at as usize
+    }
+}
+
+/// What should have stood in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Value,
+    Name,
+    Colon,
+    CommaOrBrace,
+    CommaOrBracket,
+    EndOfBody,
+    EndOfString,
+    NoControl,
+    Escape,
+    Hexadecimal,
+    Digit,
+    NoLeadingZero,
+    StringOrNull,
+    IntegerOrNull,
+    ObjectOrNull,
+}
+
+impl Expected {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Value => "a value",
+            Self::Name => "a member's name",
+            Self::Colon => "`:`",
+            Self::CommaOrBrace => "`,` or `}`",
+            Self::CommaOrBracket => "`,` or `]`",
+            Self::EndOfBody => "the end of the body",
+            Self::EndOfString => "the end of the string",
+            Self::NoControl => "no bare control character",
+            Self::Escape => "an escape",
+            Self::Hexadecimal => "four hexadecimal digits",
+            Self::Digit => "a digit",
+            Self::NoLeadingZero => "no digit after a leading zero",
+            Self::StringOrNull => "a string or null",
+            Self::IntegerOrNull => "a 64-bit integer or null",
+            Self::ObjectOrNull => "an object or null",
+        }
     }
 }

@@ -1,4 +1,4 @@
-use super::Fault;
+use super::{Expected, Fault};
 
 /// The shape of a number's text.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +42,10 @@ pub(crate) fn scan(text: &[u8], start: usize) -> Result<Literal, Fault> {
     at = digits(text, at);
     let integer_digits = at - integer;
     if integer_digits == 0 {
-        return Err(Fault::syntax("a digit", at));
+        return Err(Fault::syntax(Expected::Digit, at));
     }
     if integer_digits > 1 && text[integer] == b'0' {
-        return Err(Fault::syntax("no digit after a leading zero", integer + 1));
+        return Err(Fault::syntax(Expected::NoLeadingZero, integer + 1));
     }
     let fraction = text.get(at) == Some(&b'.');
     if fraction {
@@ -127,7 +127,7 @@ fn digits(text: &[u8], mut at: usize) -> usize {
 fn one_or_more_digits(text: &[u8], at: usize) -> Result<usize, Fault> {
     let end = digits(text, at);
     if end == at {
-        return Err(Fault::syntax("a digit", at));
+        return Err(Fault::syntax(Expected::Digit, at));
     }
     Ok(end)
 }

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::number::{self, Literal};
-use super::{Fault, FaultKind, Kind, text};
+use super::{Expected, Fault, FaultKind, Kind, text};
 
 /// The longest name that the contract knows fits: `schema_version`, `original_queue`.
 pub(crate) const NAME_MAX: usize = 16;
@@ -82,7 +82,7 @@ impl<'a> Scanner<'a> {
         if self.at == self.text.len() {
             Ok(())
         } else {
-            Err(Fault::syntax("the end of the body", self.at))
+            Err(Fault::syntax(Expected::EndOfBody, self.at))
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return Err(Fault::syntax("`,` or `}`", self.at)),
+                _ => return Err(Fault::syntax(Expected::CommaOrBrace, self.at)),
             }
             self.blanks();
         }
@@ -126,22 +126,28 @@ impl<'a> Scanner<'a> {
     /// A string, from quote to quote; tells whether it holds an escape.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<bool, Fault> {
-        let mut escaped = false;
-        let mut at = self.at + 1;
+        let start = self.at + 1;
+        let end = start + text::plain_run(self.text, start);
+        if self.text.get(end) == Some(&b'"') {
+            self.at = end + 1;
+            return Ok(false);
+        }
+        self.string_from(end)
+    }
+
+    /// The rest of a string whose plain beginning ends at `at`.
+    fn string_from(&mut self, mut at: usize) -> Result<bool, Fault> {
         loop {
-            at += text::plain_run(self.text, at);
             match self.text.get(at) {
                 Some(b'"') => {
                     self.at = at + 1;
-                    return Ok(escaped);
+                    return Ok(true);
                 }
-                Some(b'\\') => {
-                    escaped = true;
-                    at = text::escape(self.text, at)?;
-                }
-                Some(_) => return Err(Fault::syntax("no bare control character", at)),
-                None => return Err(Fault::syntax("the end of the string", at)),
+                Some(b'\\') => at = text::escape(self.text, at)?,
+                Some(_) => return Err(Fault::syntax(Expected::NoControl, at)),
+                None => return Err(Fault::syntax(Expected::EndOfString, at)),
             }
+            at += text::plain_run(self.text, at);
         }
     }
 
@@ -155,10 +161,10 @@ impl<'a> Scanner<'a> {
 
     /// The fault of a value that is there and of another kind than `expected`, or of no value.
     #[cold]
-    pub(crate) fn unexpected(&self, expected: &'static str) -> Fault {
+    pub(crate) fn unexpected(&self, expected: Expected) -> Fault {
         match self.peek().and_then(Kind::starting) {
             Some(found) => Fault::new(FaultKind::WrongType { found, expected }, self.at),
-            None => Fault::syntax("a value", self.at),
+            None => Fault::syntax(Expected::Value, self.at),
         }
     }
 
@@ -170,7 +176,7 @@ impl<'a> Scanner<'a> {
             self.at = end;
             Ok(())
         } else {
-            Err(Fault::syntax("a value", self.at))
+            Err(Fault::syntax(Expected::Value, self.at))
         }
     }
 
@@ -178,22 +184,33 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn key(&mut self) -> Result<Key<'a>, Fault> {
         let start = self.at;
-        if self.peek() != Some(b'"') {
-            return Err(Fault::syntax("a member's name", start));
-        }
-        let escaped = self.string()?;
-        let raw = &self.text[start + 1..self.at - 1];
-        self.blanks();
-        if self.peek() != Some(b':') {
-            return Err(Fault::syntax("`:`", self.at));
-        }
-        self.at += 1;
-        self.blanks();
+        let escaped = self.name()?;
+        let raw = self.text.get(start + 1..self.at - 1).unwrap_or_default();
+        self.colon()?;
         Ok(Key {
             raw,
             escaped,
             start,
         })
+    }
+
+    #[inline]
+    fn name(&mut self) -> Result<bool, Fault> {
+        if self.peek() != Some(b'"') {
+            return Err(Fault::syntax(Expected::Name, self.at));
+        }
+        self.string()
+    }
+
+    #[inline]
+    fn colon(&mut self) -> Result<(), Fault> {
+        self.blanks();
+        if self.peek() != Some(b':') {
+            return Err(Fault::syntax(Expected::Colon, self.at));
+        }
+        self.at += 1;
+        self.blanks();
+        Ok(())
     }
 
     #[inline]
@@ -211,7 +228,7 @@ impl<'a> Scanner<'a> {
             Some(b't') => self.word("true"),
             Some(b'f') => self.word("false"),
             Some(b'n') => self.word("null"),
-            _ => Err(Fault::syntax("a value", self.at)),
+            _ => Err(Fault::syntax(Expected::Value, self.at)),
         }
     }
 
@@ -227,7 +244,8 @@ impl<'a> Scanner<'a> {
                     self.blanks();
                     open.push(true);
                     if self.peek() != Some(b'}') {
-                        self.key()?;
+                        self.name()?;
+                        self.colon()?;
                         continue;
                     }
                 }
@@ -248,7 +266,8 @@ impl<'a> Scanner<'a> {
                     (Some(b','), true) => {
                         self.at += 1;
                         self.blanks();
-                        self.key()?;
+                        self.name()?;
+                        self.colon()?;
                         break;
                     }
                     (Some(b','), false) => {
@@ -263,8 +282,8 @@ impl<'a> Scanner<'a> {
                             return Ok(());
                         }
                     }
-                    (_, true) => return Err(Fault::syntax("`,` or `}`", self.at)),
-                    (_, false) => return Err(Fault::syntax("`,` or `]`", self.at)),
+                    (_, true) => return Err(Fault::syntax(Expected::CommaOrBrace, self.at)),
+                    (_, false) => return Err(Fault::syntax(Expected::CommaOrBracket, self.at)),
                 }
             }
         }

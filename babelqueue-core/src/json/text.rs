@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::scanner::NAME_MAX;
-use super::{Fault, FaultKind};
+use super::{Expected, Fault, FaultKind};
 
 /// How many bytes from `at` on are plain text of a string: neither quote, backslash nor control
 /// character. Eight at a time; the body is known to be UTF-8, so bytes from 0x80 on are plain.
@@ -31,12 +31,12 @@ pub(crate) fn plain_run(text: &[u8], at: usize) -> usize {
 const fn string_ends(chunk: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
-    let quotes = chunk ^ (ONES * b'"' as u64);
+    // With bit 1 flipped, the quote (0x22) and the control characters are what is below 0x21.
+    let low = chunk ^ (ONES * 0x02);
+    let low = low.wrapping_sub(ONES * 0x21) & !low;
     let slashes = chunk ^ (ONES * b'\\' as u64);
-    let quotes = quotes.wrapping_sub(ONES) & !quotes;
     let slashes = slashes.wrapping_sub(ONES) & !slashes;
-    let controls = chunk.wrapping_sub(ONES * 0x20) & !chunk;
-    (quotes | slashes | controls) & HIGH
+    (low | slashes) & HIGH
 }
 
 /// Checks the escape at `at` (its backslash) and gives the offset after it. A surrogate has to come
@@ -45,8 +45,8 @@ pub(crate) fn escape(text: &[u8], at: usize) -> Result<usize, Fault> {
     match text.get(at + 1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
         Some(b'u') => {
-            let unit = code_unit(text, at)
-                .ok_or_else(|| Fault::syntax("four hexadecimal digits", at + 2))?;
+            let unit =
+                code_unit(text, at).ok_or_else(|| Fault::syntax(Expected::Hexadecimal, at + 2))?;
             match unit {
                 0xD800..=0xDBFF if code_unit(text, at + 6).is_some_and(is_low_surrogate) => {
                     Ok(at + 12)
@@ -55,7 +55,7 @@ pub(crate) fn escape(text: &[u8], at: usize) -> Result<usize, Fault> {
                 _ => Ok(at + 6),
             }
         }
-        _ => Err(Fault::syntax("an escape", at + 1)),
+        _ => Err(Fault::syntax(Expected::Escape, at + 1)),
     }
 }
 
