@@ -179,7 +179,7 @@ impl Producer {
 
     /// The same under a URN that is known only at run time.
     pub fn message_urn(&self, urn: &str, data: &(impl Serialize + ?Sized)) -> Draft {
-        Draft::new(self.clone(), Envelope::builder(urn).data(data))
+        Draft::new(self.clone(), Envelope::builder(urn.to_owned()).data(data))
     }
 
     /// Sends many drafts, of any types and to any queues, in one go over this producer's transport.

@@ -44,7 +44,7 @@ impl From<MessageId> for String {
 #[must_use = "a draft does nothing until it is sent"]
 pub struct Draft {
     producer: Producer,
-    envelope: EnvelopeBuilder,
+    envelope: EnvelopeBuilder<'static>,
     queue: Option<Arc<str>>,
     trace_id: Option<String>,
     headers: Headers,
@@ -52,7 +52,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(producer: Producer, envelope: EnvelopeBuilder) -> Self {
+    pub(super) fn new(producer: Producer, envelope: EnvelopeBuilder<'static>) -> Self {
         Self {
             producer,
             envelope,
