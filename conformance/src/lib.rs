@@ -5,6 +5,7 @@
 //!
 //! Without the feature `runners` there is only the reading of the suite.
 
+pub mod base64;
 mod case;
 #[cfg(feature = "runners")]
 mod core_rules;

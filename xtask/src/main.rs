@@ -7,6 +7,8 @@
 )]
 
 mod brokers;
+mod cargo;
+mod packages;
 mod root;
 mod suite;
 
@@ -36,7 +38,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Brokers(options) => brokers::run(&options),
-        Chore::Conformance(options) => suite::run(options),
+        Chore::Conformance(options) => suite::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,5 +46,17 @@ fn main() -> ExitCode {
             eprintln!("xtask: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
     }
 }

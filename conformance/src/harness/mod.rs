@@ -175,7 +175,7 @@ impl std::fmt::Debug for Package {
 fn trial(case: Case, runner: Runner, outcomes: Outcomes) -> Trial {
     let name = format!("{}/{}", case.section, case.id);
     Trial::ignorable_test(name, move || {
-        let met = caught(&case, &runner);
+        let met = judged(caught(&case, &runner));
         outcomes.note(&case, &met);
         completion(met)
     })
@@ -185,9 +185,8 @@ fn trial(case: Case, runner: Runner, outcomes: Outcomes) -> Trial {
 fn self_test(section: Section, runner: Runner) -> Trial {
     let name = format!("self-test/{}", section.name);
     Trial::ignorable_test(name, move || {
-        completion(tamper::every_case_can_fail(&section, |case| {
-            caught(case, &runner)
-        }))
+        let found = tamper::every_case_can_fail(&section, |case| caught(case, &runner));
+        completion(judged(found))
     })
 }
 
@@ -197,8 +196,12 @@ fn caught(case: &Case, runner: &Runner) -> Met {
         .unwrap_or_else(|_| Err(Unmet::failed("the runner panicked; its message is above")))
 }
 
+fn judged(met: Met) -> Met {
+    outcomes::judged(met, outcomes::brokers_are_required())
+}
+
 fn completion(met: Met) -> Result<Completion, Failed> {
-    match outcomes::judged(met) {
+    match met {
         Ok(()) => Ok(Completion::Completed),
         Err(Unmet::Skipped(reason) | Unmet::NoBroker(reason)) => {
             Ok(Completion::ignored_with(reason))

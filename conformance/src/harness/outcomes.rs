@@ -19,7 +19,7 @@ impl Outcomes {
     pub(super) fn note(&self, case: &Case, met: &Met) {
         let key = (Arc::clone(&case.section), case.id.clone());
         let mut cases = self.cases.lock().unwrap_or_else(PoisonError::into_inner);
-        cases.insert(key, judged(met.clone()));
+        cases.insert(key, met.clone());
     }
 
     /// What `case` came to, if it was run.
@@ -32,12 +32,12 @@ impl Outcomes {
 
 /// A skip without a decision behind it, and a broker that is missing though it is required, are
 /// failures.
-pub(super) fn judged(met: Met) -> Met {
+pub(super) fn judged(met: Met, brokers_are_required: bool) -> Met {
     match met {
         Err(Unmet::Skipped(reason)) if !names_a_decision(&reason) => Err(Unmet::Failed(format!(
             "skipped without an ADR-NNNN in the reason: {reason}"
         ))),
-        Err(Unmet::NoBroker(reason)) if brokers_are_required() => Err(Unmet::Failed(reason)),
+        Err(Unmet::NoBroker(reason)) if brokers_are_required => Err(Unmet::Failed(reason)),
         other => other,
     }
 }
@@ -52,7 +52,7 @@ fn names_a_decision(reason: &str) -> bool {
 
 /// `BQ_REQUIRE_BROKERS`, or `BQ_REQUIRE_REDIS` and the like (contract §17B.6). A package's tests
 /// talk to its own broker alone, so any of them means it.
-fn brokers_are_required() -> bool {
+pub(super) fn brokers_are_required() -> bool {
     env::vars_os().any(|(name, value)| {
         let name = name.to_string_lossy();
         name.starts_with("BQ_REQUIRE_") && !value.is_empty() && value != "0"
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_skip_needs_a_decision() {
-        let skip = |reason: &str| judged(Err(Unmet::Skipped(reason.to_owned())));
+        let skip = |reason: &str| judged(Err(Unmet::Skipped(reason.to_owned())), false);
         assert!(matches!(
             skip("ADR-0037 decision 4"),
             Err(Unmet::Skipped(_))
@@ -73,5 +73,12 @@ mod tests {
         for reason in ["", "no time", "ADR-12", "adr-0037"] {
             assert!(matches!(skip(reason), Err(Unmet::Failed(_))), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_missing_broker_is_a_failure_where_it_is_required() {
+        let away = || Err(Unmet::NoBroker("away".to_owned()));
+        assert_eq!(judged(away(), false), away());
+        assert!(matches!(judged(away(), true), Err(Unmet::Failed(_))));
     }
 }

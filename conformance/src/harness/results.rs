@@ -75,3 +75,67 @@ fn status(met: Met) -> Result<Json, String> {
     }
     Ok(Json::Object(members))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::json;
+
+    /// The outcomes of a run in which every case came to `met`.
+    fn outcomes(suite: &Suite, bindings: &[&str], met: &Met) -> Outcomes {
+        let outcomes = Outcomes::default();
+        for case in suite.in_scope(bindings).flat_map(|section| &section.cases) {
+            outcomes.note(case, met);
+        }
+        outcomes
+    }
+
+    fn schema() -> jsonschema::Validator {
+        let path = Suite::vendored_at().join("schema/results.schema.json");
+        let schema: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        jsonschema::options()
+            .should_validate_formats(true)
+            .build(&schema)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_file_fits_the_suites_schema_and_holds_every_case() {
+        let suite = Suite::vendored().unwrap();
+        for met in [
+            Ok(()),
+            Err(Unmet::failed("red")),
+            Err(Unmet::failed("")),
+            Err(Unmet::Skipped("ADR-0037 decision 4".to_owned())),
+        ] {
+            for (bindings, cases) in [(&[][..], 268), (&["redis"], 336), (&["kafka"], 414)] {
+                let outcomes = outcomes(&suite, bindings, &met);
+                let text = text("babelqueue-x", "0.1.0", bindings, &suite, &outcomes).unwrap();
+                let errors: Vec<_> = schema()
+                    .iter_errors(&serde_json::from_str(&text).unwrap())
+                    .map(|error| error.to_string())
+                    .collect();
+                assert_eq!(errors, [""; 0], "{met:?}");
+
+                let results = json::parse(&text).unwrap();
+                let sections = results.get("sections").unwrap().as_object().unwrap();
+                let found: usize = sections
+                    .iter()
+                    .map(|(_, cases)| cases.as_object().unwrap().len())
+                    .sum();
+                assert_eq!(found, cases);
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_with_a_gap_or_without_its_broker_leaves_no_file() {
+        let suite = Suite::vendored().unwrap();
+        let core_only = outcomes(&suite, &[], &Ok(()));
+        assert!(text("x", "0.1.0", &["sqs"], &suite, &core_only).is_err());
+        let away = outcomes(&suite, &[], &Err(Unmet::NoBroker("away".to_owned())));
+        assert!(text("x", "0.1.0", &[], &suite, &away).is_err());
+    }
+}

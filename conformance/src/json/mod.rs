@@ -6,6 +6,8 @@
 
 mod number;
 mod parse;
+#[cfg(feature = "runners")]
+mod serialize;
 
 use std::fmt::{self, Write as _};
 
@@ -127,6 +129,27 @@ impl Json {
                     .iter()
                     .filter(|(known, _)| known != name)
                     .cloned()
+                    .collect(),
+            ),
+            other => other.clone(),
+        }
+    }
+
+    /// The same object with each member `name` changed.
+    #[must_use]
+    pub fn with(&self, name: &str, change: impl Fn(&Self) -> Self) -> Self {
+        match self {
+            Self::Object(members) => Self::Object(
+                members
+                    .iter()
+                    .map(|(known, value)| {
+                        let value = if known == name {
+                            change(value)
+                        } else {
+                            value.clone()
+                        };
+                        (known.clone(), value)
+                    })
                     .collect(),
             ),
             other => other.clone(),

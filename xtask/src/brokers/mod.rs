@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::Result;
+use crate::packages::Package;
 pub(crate) use server::Server;
 
 /// One kind of server that live tests need.
@@ -124,4 +125,45 @@ pub(crate) fn find(name: &str) -> Result<Server> {
         return Err(format!("no broker `{name}`; there are {}", known.join(", ")).into());
     };
     Ok(Server::of(*broker))
+}
+
+/// Servers that tests run against. Those that were started for it are taken down at the end.
+pub(crate) struct Servers {
+    servers: Vec<Server>,
+    started: Vec<bool>,
+}
+
+/// Starts what the live tests of `packages` need.
+pub(crate) fn up_for(packages: &[&Package]) -> Result<Servers> {
+    let mut servers = Servers {
+        servers: Vec::new(),
+        started: Vec::new(),
+    };
+    for name in packages.iter().flat_map(|package| package.brokers) {
+        let server = find(name)?;
+        let was_up = server.is_up();
+        server.up().map_err(|e| format!("{name}: {e}"))?;
+        servers.servers.push(server);
+        servers.started.push(!was_up);
+    }
+    Ok(servers)
+}
+
+impl Servers {
+    /// The environment that tests need: where the servers are, and that they are not to be missed.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut environment = vec![("BQ_REQUIRE_BROKERS", "1".to_owned())];
+        environment.extend(self.servers.iter().flat_map(Server::environment));
+        environment
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for (server, started) in self.servers.iter().zip(&self.started) {
+            if *started && let Err(error) = server.down() {
+                eprintln!("{}: {error}", server.name());
+            }
+        }
+    }
 }

@@ -44,6 +44,13 @@ impl Server {
             .is_some_and(|process| self.broker.answers(process.address))
     }
 
+    /// The environment by which tests find it, if it runs.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        self.process()
+            .map(|process| self.broker.environment(process.address))
+            .unwrap_or_default()
+    }
+
     /// Starts it, and returns when it answers. A server that runs already is left alone.
     pub(crate) fn up(&self) -> Result {
         let _lock = self.lock()?;

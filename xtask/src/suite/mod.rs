@@ -1,6 +1,8 @@
 //! `cargo xtask conformance`: run the suite, or renew the vendored copy.
 
 mod checksums;
+mod report;
+mod run;
 #[cfg(test)]
 mod scratch;
 mod source;
@@ -13,9 +15,13 @@ use clap::{Args, Subcommand};
 use crate::Result;
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
     #[command(subcommand)]
     step: Option<Step>,
+
+    #[command(flatten)]
+    run: run::Selection,
 }
 
 #[derive(Subcommand)]
@@ -24,9 +30,9 @@ enum Step {
     Sync(sync::Options),
 }
 
-pub(crate) fn run(options: Options) -> Result {
-    match options.step {
-        Some(Step::Sync(options)) => sync::run(&options),
-        None => Err("not yet".into()),
+pub(crate) fn run(options: &Options) -> Result {
+    match &options.step {
+        Some(Step::Sync(options)) => sync::run(options),
+        None => run::run(&options.run),
     }
 }
