@@ -3,6 +3,8 @@
 use std::env;
 use std::process::Command;
 
+use babelqueue_conformance::{Json, json};
+
 use crate::Result;
 use crate::root::root;
 
@@ -28,4 +30,42 @@ pub(crate) fn run(command: &mut Command) -> Result {
     }
     let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
     Err(format!("cargo {} failed: {status}", arguments.join(" ")).into())
+}
+
+/// What cargo knows of the workspace's own packages.
+pub(crate) fn metadata() -> Result<Json> {
+    let output = command(&[
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+    ])
+    .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(json::parse(std::str::from_utf8(&output.stdout)?)?)
+}
+
+/// The names of a package's targets of one kind: `bench`, `test`, `example` …
+pub(crate) fn targets(metadata: &Json, package: &str, kind: &str) -> Vec<String> {
+    let items = |json: &Json, name: &str| -> Vec<Json> {
+        json.get(name)
+            .and_then(Json::as_array)
+            .unwrap_or_default()
+            .to_vec()
+    };
+    let mut names = Vec::new();
+    for known in items(metadata, "packages") {
+        if known.get("name").and_then(Json::as_str) != Some(package) {
+            continue;
+        }
+        for target in items(&known, "targets") {
+            if items(&target, "kind").contains(&Json::from(kind)) {
+                names.extend(target.get("name").and_then(Json::as_str).map(str::to_owned));
+            }
+        }
+    }
+    names
 }

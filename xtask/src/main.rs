@@ -6,11 +6,15 @@
     reason = "a command-line program"
 )]
 
+mod bench;
 mod brokers;
 mod cargo;
+mod lean;
+mod package;
 mod packages;
 mod root;
 mod suite;
+mod test;
 
 use std::process::ExitCode;
 
@@ -29,16 +33,28 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Time the code, each figure beside a rival's
+    Bench(bench::Options),
     /// Start, stop and kill the servers of the live tests
     Brokers(brokers::Options),
     /// Run the conformance suite, or renew the vendored copy of it
     Conformance(suite::Options),
+    /// Prove what is not in the dependency trees
+    Lean,
+    /// Pack each published package, and build it from what was packed
+    Package,
+    /// Start the brokers, run every test, and stop what was started
+    Test,
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
+        Chore::Bench(options) => bench::run(&options),
         Chore::Brokers(options) => brokers::run(&options),
         Chore::Conformance(options) => suite::run(&options),
+        Chore::Lean => lean::run(),
+        Chore::Package => package::run(),
+        Chore::Test => test::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,8 @@ mod tree;
 
 use clap::{Args, Subcommand};
 
+pub(crate) use run::{RESULTS, prepare, report};
+
 use crate::Result;
 
 #[derive(Args)]

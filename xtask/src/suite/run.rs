@@ -10,7 +10,7 @@ use crate::root::target;
 use crate::{Result, brokers, cargo};
 
 /// Where the harness writes the results file of a package.
-const RESULTS: &str = "BQ_CONFORMANCE_RESULTS";
+pub(crate) const RESULTS: &str = "BQ_CONFORMANCE_RESULTS";
 
 #[derive(Args)]
 pub(super) struct Selection {

@@ -1,0 +1,128 @@
+//! `cargo xtask test`: everything, against real brokers.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::AddAssign;
+use std::process::{Command, Stdio};
+
+use crate::root::target;
+use crate::{Result, brokers, cargo, packages, suite};
+
+/// Starts the brokers, runs every test of every package and the suite, stops what it started, and
+/// closes with the counts.
+pub(crate) fn run() -> Result {
+    let packages = packages::all();
+    let results = target().join("conformance");
+    suite::prepare(&results, &packages)?;
+
+    let servers = brokers::up_for(&packages)?;
+    let mut everything = cargo::command(&["test", "--workspace", "--all-features"]);
+    everything
+        .arg("--no-fail-fast")
+        .env(suite::RESULTS, &results)
+        .envs(servers.environment());
+    let mut counts = Counts::default();
+    let mut passed = counted(&mut everything, &mut counts)?;
+    passed &= counted(&mut core_among_strangers(), &mut counts)?;
+    drop(servers);
+
+    // Its own counts are of cases, and stand above the counts of tests.
+    passed &= suite::report(&results, &packages)?;
+    println!();
+    println!("{counts}");
+    if passed && counts.failed == 0 {
+        return Ok(());
+    }
+    Err("there are failures".into())
+}
+
+/// The core by itself, so that nobody else's features hide a missing one, and with `serde_json` in
+/// the shape that some other crate of the user's program may have given it.
+fn core_among_strangers() -> Command {
+    let mut command = cargo::command(&["test", "-p", "babelqueue-core", "--no-fail-fast"]);
+    command.args(["--lib", "--test", "conformance"]).args([
+        "--features",
+        "serde_json/arbitrary_precision,serde_json/preserve_order",
+    ]);
+    command
+}
+
+/// Runs a `cargo test`, shows what it prints, and adds up what its test binaries say of themselves.
+fn counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut shown = std::io::stdout().lock();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line?;
+            shown.write_all(&line)?;
+            shown.write_all(b"\n")?;
+            if let Some(more) = Counts::of(&String::from_utf8_lossy(&line)) {
+                *counts += more;
+            }
+        }
+    }
+    Ok(child.wait()?.success())
+}
+
+/// How many tests there were.
+#[derive(Debug, Default, PartialEq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Counts {
+    /// Reads the line with which a test binary ends:
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn of(line: &str) -> Option<Self> {
+        let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        let count = |word: &str| {
+            counts
+                .split("; ")
+                .find_map(|part| part.strip_suffix(word)?.trim().parse().ok())
+        };
+        Some(Self {
+            passed: count("passed")?,
+            failed: count("failed")?,
+            skipped: count("ignored")?,
+        })
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.skipped += more.skipped;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_binarys_last_line_is_read() {
+        let line = "test result: FAILED. 283 passed; 2 failed; 1 ignored; 0 measured; \
+                    4 filtered out; finished in 0.02s";
+        let counts = Counts {
+            passed: 283,
+            failed: 2,
+            skipped: 1,
+        };
+        assert_eq!(Counts::of(line), Some(counts));
+        assert_eq!(Counts::of("test result_is_kept ... ok"), None);
+        assert_eq!(Counts::of("running 3 tests"), None);
+    }
+}
