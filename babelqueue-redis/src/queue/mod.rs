@@ -1,0 +1,367 @@
+//! One queue in one layout: each step of the contract as one call.
+//!
+//! Subscriptions are built on it, and the conformance cases drive it directly.
+
+mod publish;
+mod settle;
+
+pub(crate) use publish::Group;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use babelqueue_core::transport::{Delivery, Fence};
+use babelqueue_core::{Error, Headers};
+use bytes::Bytes;
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use crate::config::Time;
+use crate::error::unexpected;
+use crate::layout::Keys;
+use crate::project::unframe;
+use crate::reply::{self, Taken};
+use crate::reservation::{Member, Out, Reservation, Token};
+use crate::scripts::{
+    EXTEND, LARAVEL_MIGRATE, LARAVEL_RESERVE, MOST_PER_CALL, SDK_RESERVE, SDK_SWEEP, Script,
+};
+use crate::transport::Shared;
+
+/// One queue in one layout.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    pub(crate) name: Arc<str>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) shared: Arc<Shared>,
+    /// How many of its deliveries are out.
+    pub(crate) out: Arc<Out>,
+}
+
+/// What a reserve gave.
+#[derive(Debug, Default)]
+pub struct Reserved {
+    /// The deliveries, oldest first.
+    pub deliveries: Vec<Arc<Delivery>>,
+    /// Where there was none: how long until one becomes due, as far as is known now.
+    pub due_in: Option<Duration>,
+}
+
+impl Queue {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
+        let keys = shared.config.keys(name);
+        if shared.config.cluster {
+            crate::slot::check_one(keys.iter())?;
+        }
+        Ok(Self {
+            name: name.into(),
+            keys: Arc::new(keys),
+            shared: Arc::clone(shared),
+            out: Arc::default(),
+        })
+    }
+
+    /// The keys that it lies in.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Brings back what is overdue or due, then takes up to `most` from the head, without waiting
+    /// (contract §11A.2, §11B.3–4).
+    ///
+    /// # Errors
+    ///
+    /// A transient failure, after which the server may have reserved what nobody holds: that comes
+    /// back at its deadline. Or a refusal.
+    pub async fn reserve(&self, most: usize) -> Result<Reserved, Error> {
+        let most = most.clamp(1, MOST_PER_CALL);
+        let sent = Instant::now();
+        let now = self.now();
+        let tokens = match &*self.keys {
+            Keys::Sdk { .. } => Token::fresh(most)?,
+            Keys::Laravel { .. } => Vec::new(),
+        };
+        let script = match &*self.keys {
+            Keys::Sdk { .. } => &SDK_RESERVE,
+            Keys::Laravel { .. } => &LARAVEL_RESERVE,
+        };
+        let answer = self
+            .run("receive", script, |command| {
+                self.write_recovery(command, &now.text);
+                if tokens.is_empty() {
+                    command.arg(most);
+                }
+                for token in &tokens {
+                    command.arg(token.as_bytes());
+                }
+            })
+            .await?;
+        let taken = reply::taken(answer).map_err(|answer| unexpected("receive", &answer))?;
+        let now = now.answered(&taken.now);
+        let due_in = taken.next_due.map(|due| until(due, now));
+        let lease_end = self.lease(now).map(|lease| sent + lease);
+        Ok(Reserved {
+            deliveries: self.deliveries(taken, &tokens, lease_end),
+            due_in,
+        })
+    }
+
+    /// Brings back what is overdue (SDK layout: the sweep, §11A.4) or due (Laravel layout: the
+    /// migrate, §11B.3), and takes nothing. Gives how many moved. Every reserve does it too.
+    ///
+    /// # Errors
+    ///
+    /// A transient failure, or a refusal.
+    pub async fn recover(&self) -> Result<u64, Error> {
+        let script = match &*self.keys {
+            Keys::Sdk { .. } => &SDK_SWEEP,
+            Keys::Laravel { .. } => &LARAVEL_MIGRATE,
+        };
+        let now = self.now();
+        let answer = self
+            .run("recover", script, |command| {
+                self.write_recovery(command, &now.text);
+            })
+            .await?;
+        reply::count(&answer).ok_or_else(|| unexpected("recover", &answer))
+    }
+
+    /// Renews leases; the new end of each, in order.
+    pub(crate) async fn extend(&self, batch: &[Arc<Delivery>]) -> Vec<Result<Instant, Error>> {
+        let mut ends = Vec::with_capacity(batch.len());
+        for chunk in batch.chunks(MOST_PER_CALL) {
+            match self.extend_chunk(chunk).await {
+                Ok(mut chunk_ends) => ends.append(&mut chunk_ends),
+                Err(error) => {
+                    let context = error.to_string();
+                    ends.extend(
+                        chunk
+                            .iter()
+                            .map(|_| Err(Error::transient("extend", &context))),
+                    );
+                }
+            }
+        }
+        ends
+    }
+
+    async fn extend_chunk(
+        &self,
+        chunk: &[Arc<Delivery>],
+    ) -> Result<Vec<Result<Instant, Error>>, Error> {
+        let held: Vec<Option<&Member>> = chunk.iter().map(|delivery| member_of(delivery)).collect();
+        let sent = Instant::now();
+        let now = self.now();
+        let leases = match &*self.keys {
+            Keys::Sdk { deadlines, .. } => deadlines,
+            Keys::Laravel { reserved, .. } => reserved,
+        };
+        let answer = self
+            .run("extend", &EXTEND, |command| {
+                command
+                    .arg(1)
+                    .arg(leases)
+                    .arg(&now.text)
+                    .arg(self.retry_after_text());
+                for member in held.iter().flatten() {
+                    command.arg(*member);
+                }
+            })
+            .await?;
+        let (text, gone) = reply::gone(answer).map_err(|answer| unexpected("extend", &answer))?;
+        let gone: HashSet<usize> = gone.into_iter().collect();
+        let end = self.lease(now.answered(&text)).map(|lease| sent + lease);
+        let mut number = 0;
+        let ends = chunk.iter().zip(&held).map(|(delivery, held)| {
+            if held.is_none() {
+                return Err(foreign());
+            }
+            number += 1;
+            match end {
+                Some(end) if !gone.contains(&(number - 1)) => Ok(end),
+                _ => {
+                    delivery.mark_lost();
+                    Err(Error::lost(format_args!(
+                        "its reservation in queue `{}` expired",
+                        self.name
+                    )))
+                }
+            }
+        });
+        Ok(ends.collect())
+    }
+
+    /// A delivery for a reservation that was made elsewhere: its token and its element in the SDK
+    /// layout. For tools, and for the conformance cases. `None` where the token is not 32 bytes.
+    pub fn adopt(&self, token: &str, stored: Bytes) -> Option<Arc<Delivery>> {
+        let token = Token::from_text(token)?;
+        let (body, headers) = unframe(&stored);
+        Some(self.delivery(body, headers, Member::Marked { token, stored }, None, None))
+    }
+
+    fn deliveries(
+        &self,
+        taken: Taken,
+        tokens: &[Token],
+        lease_end: Option<Instant>,
+    ) -> Vec<Arc<Delivery>> {
+        match &*self.keys {
+            Keys::Sdk { .. } => taken
+                .stored
+                .into_iter()
+                .zip(tokens)
+                .map(|(stored, token)| {
+                    let (body, headers) = unframe(&stored);
+                    let member = Member::Marked {
+                        token: *token,
+                        stored,
+                    };
+                    self.delivery(body, headers, member, None, lease_end)
+                })
+                .collect(),
+            Keys::Laravel { .. } => taken
+                .stored
+                .into_iter()
+                .zip(taken.reserved)
+                .map(|(job, reserved)| {
+                    let poison = (job == reserved)
+                        .then_some("Redis could not decode it, or it has no numeric `attempts`");
+                    let member = Member::Counted(reserved);
+                    self.delivery(job, Headers::new(), member, poison, lease_end)
+                })
+                .collect(),
+        }
+    }
+
+    fn delivery(
+        &self,
+        body: Bytes,
+        headers: Headers,
+        member: Member,
+        poison: Option<&'static str>,
+        lease_end: Option<Instant>,
+    ) -> Arc<Delivery> {
+        let mut delivery = Delivery::new(Arc::clone(&self.name), body)
+            .with_native(Reservation::new(member, &self.out));
+        delivery.headers = headers;
+        delivery.facts.poison = poison;
+        delivery.fence = Fence {
+            generation: 0,
+            id: self.shared.next_id(),
+        };
+        match lease_end {
+            Some(end) => Arc::new(delivery.with_lease(end)),
+            None => Arc::new(delivery),
+        }
+    }
+
+    async fn run(
+        &self,
+        operation: &'static str,
+        script: &Script,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<Value, Error> {
+        self.shared
+            .link
+            .run(script, write)
+            .await
+            .map_err(|failure| failure.into_error(operation, &self.describe()))
+    }
+
+    /// The keys and the first three arguments of every script that brings back what is due.
+    fn write_recovery(&self, command: &mut Cmd, now: &str) {
+        match &*self.keys {
+            Keys::Sdk {
+                ready,
+                processing,
+                deadlines,
+            } => command.arg(3).arg(ready).arg(processing).arg(deadlines),
+            Keys::Laravel {
+                ready,
+                delayed,
+                reserved,
+                notify,
+            } => command
+                .arg(4)
+                .arg(ready)
+                .arg(reserved)
+                .arg(notify)
+                .arg(delayed),
+        };
+        command.arg(now).arg(self.retry_after_text());
+        match self.shared.config.migration_batch_size {
+            Some(size) => command.arg(size.get()),
+            None => command.arg(-1),
+        };
+    }
+
+    fn retry_after_text(&self) -> String {
+        let seconds = self.shared.config.retry_after;
+        seconds.map_or_else(String::new, |seconds| seconds.to_string())
+    }
+
+    /// How long a reservation made now lasts, or `None` where it never ends. Its score is a whole
+    /// second, so a lease is shorter than configured by the part of this second that has passed.
+    fn lease(&self, now: Duration) -> Option<Duration> {
+        let passed = Duration::from_nanos(u64::from(now.subsec_nanos()));
+        let seconds = self.shared.config.retry_after?;
+        Some(Duration::from_secs(seconds).saturating_sub(passed))
+    }
+
+    fn now(&self) -> Now {
+        match &self.shared.config.time {
+            Time::Ours(clock) => {
+                let since_epoch = clock.unix_time();
+                Now {
+                    text: since_epoch.as_secs().to_string(),
+                    ours: Some(since_epoch),
+                }
+            }
+            Time::Server => Now {
+                text: String::new(),
+                ours: None,
+            },
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!("queue `{}` at {}", self.name, self.shared.link.address())
+    }
+}
+
+/// The time that a call goes by.
+struct Now {
+    /// As the script takes it; empty for the server's own.
+    text: String,
+    ours: Option<Duration>,
+}
+
+impl Now {
+    /// The time that the script went by, given what it answered.
+    fn answered(&self, text: &[u8]) -> Duration {
+        self.ours.unwrap_or_else(|| {
+            let seconds = reply::number(text).unwrap_or_default();
+            Duration::try_from_secs_f64(seconds).unwrap_or_default()
+        })
+    }
+}
+
+/// How long from `now` until the second `due`.
+fn until(due: f64, now: Duration) -> Duration {
+    Duration::try_from_secs_f64(due)
+        .unwrap_or(Duration::MAX)
+        .saturating_sub(now)
+}
+
+pub(crate) fn reservation_of(delivery: &Delivery) -> Option<&Reservation> {
+    delivery.native::<Reservation>()
+}
+
+fn member_of(delivery: &Delivery) -> Option<&Member> {
+    reservation_of(delivery).map(|reservation| &reservation.member)
+}
+
+/// For a delivery that another transport made.
+pub(crate) fn foreign() -> Error {
+    Error::lost("it did not come from this subscription")
+}

@@ -1,0 +1,13 @@
+-- Prelude of every script that reads a clock (contract §11: whole epoch seconds, floored).
+-- ARGV[1]: now in seconds, or '' for the server's own clock.
+-- ARGV[2]: the lease in whole seconds, or '' for one that never ends.
+local now = ARGV[1]
+if now == '' then
+  local time = redis.call('TIME')
+  now = time[1] .. '.' .. string.format('%06d', time[2])
+end
+local second = math.floor(tonumber(now))
+local deadline = '+inf'
+if ARGV[2] ~= '' then
+  deadline = second + tonumber(ARGV[2])
+end

@@ -1,0 +1,107 @@
+//! The Lua scripts: each is one atomic step of the contract's Redis binding (§11A, §11B), for many
+//! messages at once, and handles everything as bytes.
+
+use std::sync::OnceLock;
+
+use redis::Cmd;
+
+/// SDK layout: sweep alone (§11A.4).
+pub(crate) static SDK_SWEEP: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("sweep.lua"),
+    include_str!("sdk_sweep.lua")
+));
+
+/// SDK layout: sweep, then reserve up to n (§11A.2).
+pub(crate) static SDK_RESERVE: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("sweep.lua"),
+    include_str!("sdk_reserve.lua")
+));
+
+/// SDK layout: ack, release and dead-letter many, each gated (§11A.3).
+pub(crate) static SDK_SETTLE: Script = Script::new(concat!(
+    include_str!("copy.lua"),
+    include_str!("sdk_settle.lua")
+));
+
+/// Laravel layout: migrate alone (§11B.3).
+pub(crate) static LARAVEL_MIGRATE: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("migrate.lua"),
+    include_str!("laravel_migrate.lua")
+));
+
+/// Laravel layout: migrate, then reserve up to n (§11B.4).
+pub(crate) static LARAVEL_RESERVE: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("migrate.lua"),
+    include_str!("laravel_reserve.lua")
+));
+
+/// Laravel layout: ack, release and dead-letter many (§11B.6–8).
+pub(crate) static LARAVEL_SETTLE: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("copy.lua"),
+    include_str!("laravel_settle.lua")
+));
+
+/// Laravel layout: push many with their notify tokens (§11B.1).
+pub(crate) static LARAVEL_PUSH: Script = Script::new(include_str!("laravel_push.lua"));
+
+/// Laravel layout: push many into `:delayed` (§11B.2).
+pub(crate) static LARAVEL_DELAY: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("laravel_delay.lua")
+));
+
+/// Either layout: renew many leases.
+pub(crate) static EXTEND: Script = Script::new(concat!(
+    include_str!("clock.lua"),
+    include_str!("extend.lua")
+));
+
+/// The most messages that one script call takes. `unpack` in Redis's Lua breaks at 8,000 values, and
+/// a sorted set takes two for each member.
+pub(crate) const MOST_PER_CALL: usize = 1000;
+
+/// A script, and the digest that the server knows it by.
+#[derive(Debug)]
+pub(crate) struct Script {
+    body: &'static str,
+    digest: OnceLock<String>,
+}
+
+impl Script {
+    const fn new(body: &'static str) -> Self {
+        Self {
+            body,
+            digest: OnceLock::new(),
+        }
+    }
+
+    /// The call by digest, or, for a server that does not know the script (yet, or any more), with
+    /// its whole text, which also teaches it. `write` adds the number of keys, the keys and the
+    /// arguments.
+    pub(crate) fn call(&self, by: By, write: impl FnOnce(&mut Cmd)) -> Cmd {
+        let mut command = Cmd::new();
+        match by {
+            By::Digest => command.arg("EVALSHA").arg(self.digest()),
+            By::Text => command.arg("EVAL").arg(self.body),
+        };
+        write(&mut command);
+        command
+    }
+
+    fn digest(&self) -> &str {
+        self.digest
+            .get_or_init(|| redis::Script::new(self.body).get_hash().to_owned())
+    }
+}
+
+/// How a script is named in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Digest,
+    Text,
+}

@@ -1,0 +1,279 @@
+//! The transport: connecting, publishing, subscribing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use babelqueue_core::Error;
+use babelqueue_core::random::Random;
+use babelqueue_core::transport::{
+    AttemptsRule, Capabilities, Delay, GateRule, Outgoing, PoisonRule, Prefetch, Rules,
+    SubscribeOptions, Subscription, Transport,
+};
+use futures_util::future::join_all;
+use redis::Cmd;
+
+use crate::connection::Link;
+use crate::queue::{Group, Queue};
+use crate::scripts::MOST_PER_CALL;
+use crate::subscription::{self, Wait};
+use crate::{Config, Layout};
+
+/// Redis as a transport. Cheap to clone: a handle to one shared connection, which is made when it is
+/// first needed and again when it breaks.
+///
+/// ```no_run
+/// use babelqueue_redis::Redis;
+///
+/// # async fn example() -> Result<(), babelqueue_core::Error> {
+/// let redis = Redis::connect("redis://127.0.0.1").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Redis {
+    shared: Arc<Shared>,
+}
+
+impl Redis {
+    /// Connects to the server at `url`, whose form is told at [`Config::from_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a bad URL, [`Error::Refused`] for wrong credentials, and a transient
+    /// error where the server cannot be reached.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let redis = Self::open(Config::from_url(url)?)?;
+        redis.ping().await?;
+        Ok(redis)
+    }
+
+    /// Makes a handle that connects when it is first used: for a program that may start before its
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for what the client cannot use, such as a certificate that is none.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        let link = Link::new(&config)?;
+        let shared = Shared {
+            capabilities: capabilities(&config),
+            link,
+            config,
+            waits: Mutex::default(),
+            counts: Counts::default(),
+            random: Random::from_entropy(),
+            ids: AtomicU64::new(0),
+            warned_of_headers: AtomicBool::new(false),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Asks the server whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for wrong credentials, and a transient error where the server cannot be
+    /// reached.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let mut ping = Cmd::new();
+        ping.arg("PING");
+        let link = &self.shared.link;
+        let answer = link.query(&ping).await;
+        answer
+            .map(drop)
+            .map_err(|failure| failure.into_error("connect", link.address()))
+    }
+
+    /// How it was configured.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// What has been counted since this handle was made.
+    pub fn counts(&self) -> CountsSnapshot {
+        self.shared.counts.snapshot()
+    }
+
+    /// The single steps of a queue, without a worker.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] in a cluster, where the queue's keys fall into several slots.
+    #[doc(hidden)]
+    pub fn queue(&self, name: &str) -> Result<Queue, Error> {
+        Queue::new(&self.shared, name)
+    }
+}
+
+#[async_trait]
+impl Transport for Redis {
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
+        let mut results: Vec<Result<(), Error>> = batch.iter().map(|_| Ok(())).collect();
+        let mut groups: Vec<Group> = Vec::new();
+        for (place, message) in batch.iter().enumerate() {
+            if let Err(error) = self.sort(place, message, &mut groups) {
+                results[place] = Err(error);
+            }
+        }
+        // Written to one connection in this order, and all on their way at once.
+        let sent = join_all(groups.iter().map(Group::send)).await;
+        for (group, sent) in groups.iter().zip(sent) {
+            if let Err(failure) = sent {
+                for place in &group.places {
+                    results[*place] = Err(group.error(&failure));
+                }
+            }
+        }
+        results
+    }
+
+    async fn subscribe(
+        &self,
+        queue: &str,
+        _options: SubscribeOptions,
+    ) -> Result<Subscription, Error> {
+        let queue = Queue::new(&self.shared, queue)?;
+        self.ping().await?;
+        Ok(subscription::open(queue))
+    }
+}
+
+impl Redis {
+    /// Puts a message into the last group of its queue, or into a new one: the order of each queue
+    /// is kept.
+    fn sort(&self, place: usize, message: &Outgoing, groups: &mut Vec<Group>) -> Result<(), Error> {
+        let known = groups
+            .iter()
+            .rev()
+            .find(|group| group.is_for(&message.queue));
+        let queue = match known {
+            Some(group) => group.queue().clone(),
+            None => Queue::new(&self.shared, &message.queue)?,
+        };
+        let (stored, delay) = queue.prepare(message)?;
+        let last = groups
+            .iter_mut()
+            .rev()
+            .find(|group| group.is_for(&message.queue));
+        if let Some(group) = last.filter(|group| group.takes(delay, stored.len())) {
+            group.push(place, stored);
+        } else {
+            let mut group = Group::new(queue, delay);
+            group.push(place, stored);
+            groups.push(group);
+        }
+        Ok(())
+    }
+}
+
+/// What all clones of a handle, and all its queues, share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) link: Link,
+    pub(crate) counts: Counts,
+    capabilities: Capabilities,
+    /// One wait for each ready list, however many receivers stand behind it.
+    waits: Mutex<HashMap<String, Weak<Wait>>>,
+    random: Random,
+    ids: AtomicU64,
+    warned_of_headers: AtomicBool,
+}
+
+impl Shared {
+    /// The wait at `queue`'s ready list, shared with whoever waits there already.
+    pub(crate) fn wait(&self, queue: &Queue) -> Arc<Wait> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.retain(|_, wait| wait.strong_count() > 0);
+        let key = queue.keys.ready();
+        if let Some(wait) = waits.get(key).and_then(Weak::upgrade) {
+            return wait;
+        }
+        let wait = Arc::new(Wait::at(queue));
+        waits.insert(key.to_owned(), Arc::downgrade(&wait));
+        wait
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Between half of `pause` and all of it.
+    pub(crate) fn jittered(&self, pause: Duration) -> Duration {
+        pause.mul_f64(0.5 + self.random.unit() / 2.0)
+    }
+
+    /// Headers that cannot travel are left out with one warning (contract §10.1).
+    pub(crate) fn warn_of_headers_once(&self, why: &str) {
+        if !self.warned_of_headers.swap(true, Ordering::Relaxed) {
+            tracing::warn!(why, "headers are left out of what is published");
+        }
+    }
+}
+
+/// What the transport counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    fenced: AtomicU64,
+    unconfirmed: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn fenced(&self) {
+        self.fenced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unconfirmed(&self) {
+        self.unconfirmed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn snapshot(&self) -> CountsSnapshot {
+        CountsSnapshot {
+            fenced: self.fenced.load(Ordering::Relaxed),
+            unconfirmed: self.unconfirmed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What has been counted so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CountsSnapshot {
+    /// Settlements without effect, because the reservation had expired: the handler took longer than
+    /// its lease lasted, and the message was given out again.
+    pub fenced: u64,
+    /// Settlements whose answer was lost with a connection, and that found themselves done, or
+    /// expired, when they were sent again.
+    pub unconfirmed: u64,
+}
+
+fn capabilities(config: &Config) -> Capabilities {
+    let mut rules = Rules::standard();
+    rules.attempts = AttemptsRule::Body;
+    rules.poison = PoisonRule::AlwaysDeadLetter;
+    rules.gate = GateRule::AlwaysDeadLetter;
+    rules.backoff = config.layout == Layout::Laravel;
+    let mut capabilities = Capabilities::new("redis", rules);
+    capabilities.lease = config.retry_after.is_some();
+    capabilities.prefetch = Prefetch::Double;
+    capabilities.publish_batch = MOST_PER_CALL;
+    capabilities.receive_batch = MOST_PER_CALL;
+    match config.layout {
+        Layout::Sdk => capabilities.headers = true,
+        Layout::Laravel => {
+            capabilities.delay = Delay::Supported { max: None };
+            // The member in `:reserved` has counted the delivery already.
+            capabilities.counts_crashes = config.retry_after.is_some();
+        }
+    }
+    capabilities
+}
