@@ -188,12 +188,7 @@ pub(crate) async fn query_dedicated(
 
 /// How connections are made.
 enum Servers {
-    Single {
-        preferred: redis::Client,
-        /// For servers that do not know RESP3; none where the user named a protocol.
-        fallback: Option<redis::Client>,
-        use_fallback: AtomicBool,
-    },
+    Single(Box<SingleServer>),
     #[cfg(feature = "cluster")]
     Cluster(Box<Config>),
 }
@@ -210,20 +205,7 @@ impl Servers {
             cluster::client(config, config.response_timeout).map_err(bad_config)?;
             return Ok(Self::Cluster(Box::new(config.clone())));
         }
-        if config.protocol_is_fixed {
-            return Ok(Self::Single {
-                preferred: client(config)?,
-                fallback: None,
-                use_fallback: AtomicBool::new(false),
-            });
-        }
-        // RESP3 first: with it the client notices at once that an idle connection was closed.
-        let with = |protocol| client(&config.clone().with_protocol(protocol));
-        Ok(Self::Single {
-            preferred: with(ProtocolVersion::RESP3)?,
-            fallback: Some(with(ProtocolVersion::RESP2)?),
-            use_fallback: AtomicBool::new(false),
-        })
+        SingleServer::new(config).map(|server| Self::Single(Box::new(server)))
     }
 
     /// Connects. `up` is set to false when the connection is seen to break.
@@ -235,26 +217,7 @@ impl Servers {
     ) -> Result<Connection, RedisError> {
         let attempt = async {
             match self {
-                Self::Single {
-                    preferred,
-                    fallback,
-                    use_fallback,
-                } => {
-                    let fallback = fallback.as_ref();
-                    if let Some(fallback) =
-                        fallback.filter(|_| use_fallback.load(Ordering::Relaxed))
-                    {
-                        return connect_to(fallback, response_timeout, up).await;
-                    }
-                    let connected = connect_to(preferred, response_timeout, up).await;
-                    match (connected, fallback) {
-                        (Err(error), Some(fallback)) if does_not_know_resp3(&error) => {
-                            use_fallback.store(true, Ordering::Relaxed);
-                            connect_to(fallback, response_timeout, up).await
-                        }
-                        (connected, _) => connected,
-                    }
-                }
+                Self::Single(server) => server.connect(response_timeout, up).await,
                 #[cfg(feature = "cluster")]
                 Self::Cluster(config) => cluster::connect(config, response_timeout).await,
             }
@@ -264,6 +227,51 @@ impl Servers {
                 "the server did not take the connection in time",
             ))
         })
+    }
+}
+
+/// One server, and the protocol that it speaks.
+struct SingleServer {
+    preferred: redis::Client,
+    /// For a server that does not know RESP3; none where the user named a protocol.
+    fallback: Option<redis::Client>,
+    use_fallback: AtomicBool,
+}
+
+impl SingleServer {
+    fn new(config: &Config) -> Result<Self, Error> {
+        let with = |protocol| client(&config.clone().with_protocol(protocol));
+        let (preferred, fallback) = if config.protocol_is_fixed {
+            (client(config)?, None)
+        } else {
+            // RESP3 first: with it the client says at once that an idle connection was closed.
+            let fallback = with(ProtocolVersion::RESP2)?;
+            (with(ProtocolVersion::RESP3)?, Some(fallback))
+        };
+        Ok(Self {
+            preferred,
+            fallback,
+            use_fallback: AtomicBool::new(false),
+        })
+    }
+
+    async fn connect(
+        &self,
+        response_timeout: Option<Duration>,
+        up: Option<&Arc<AtomicBool>>,
+    ) -> Result<Connection, RedisError> {
+        let Some(fallback) = &self.fallback else {
+            return connect_to(&self.preferred, response_timeout, up).await;
+        };
+        if !self.use_fallback.load(Ordering::Relaxed) {
+            match connect_to(&self.preferred, response_timeout, up).await {
+                Err(error) if does_not_know_resp3(&error) => {
+                    self.use_fallback.store(true, Ordering::Relaxed);
+                }
+                connected => return connected,
+            }
+        }
+        connect_to(fallback, response_timeout, up).await
     }
 }
 
@@ -325,7 +333,7 @@ mod cluster {
     use crate::Config;
 
     /// Longer than any wait of ours, where the connection is to have no timeout of its own.
-    const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+    const NEVER: Duration = Duration::from_hours(24);
 
     pub(super) fn client(
         config: &Config,

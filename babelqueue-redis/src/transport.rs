@@ -9,8 +9,7 @@ use async_trait::async_trait;
 use babelqueue_core::Error;
 use babelqueue_core::random::Random;
 use babelqueue_core::transport::{
-    AttemptsRule, Capabilities, Delay, GateRule, Outgoing, PoisonRule, Prefetch, Rules,
-    SubscribeOptions, Subscription, Transport,
+    Capabilities, Delay, Outgoing, Prefetch, Rules, SubscribeOptions, Subscription, Transport,
 };
 use futures_util::future::join_all;
 use redis::Cmd;
@@ -139,9 +138,12 @@ impl Transport for Redis {
     async fn subscribe(
         &self,
         queue: &str,
-        _options: SubscribeOptions,
+        options: SubscribeOptions,
     ) -> Result<Subscription, Error> {
         let queue = Queue::new(&self.shared, queue)?;
+        if let Some(dead_letter) = &options.dead_letter {
+            queue.check_target(dead_letter)?;
+        }
         self.ping().await?;
         Ok(subscription::open(queue))
     }
@@ -257,23 +259,22 @@ pub struct CountsSnapshot {
 }
 
 fn capabilities(config: &Config) -> Capabilities {
-    let mut rules = Rules::standard();
-    rules.attempts = AttemptsRule::Body;
-    rules.poison = PoisonRule::AlwaysDeadLetter;
-    rules.gate = GateRule::AlwaysDeadLetter;
-    rules.backoff = config.layout == Layout::Laravel;
-    let mut capabilities = Capabilities::new("redis", rules);
-    capabilities.lease = config.retry_after.is_some();
-    capabilities.prefetch = Prefetch::Double;
-    capabilities.publish_batch = MOST_PER_CALL;
-    capabilities.receive_batch = MOST_PER_CALL;
+    let recovers = config.retry_after.is_some();
+    let mut capabilities = match config.layout {
+        Layout::Sdk => Capabilities::new("redis", Rules::REDIS),
+        Layout::Laravel => Capabilities::new("redis", Rules::REDIS_LARAVEL),
+    };
     match config.layout {
         Layout::Sdk => capabilities.headers = true,
         Layout::Laravel => {
             capabilities.delay = Delay::Supported { max: None };
             // The member in `:reserved` has counted the delivery already.
-            capabilities.counts_crashes = config.retry_after.is_some();
+            capabilities.counts_crashes = recovers;
         }
     }
+    capabilities.lease = recovers;
+    capabilities.prefetch = Prefetch::Double;
+    capabilities.publish_batch = MOST_PER_CALL;
+    capabilities.receive_batch = MOST_PER_CALL;
     capabilities
 }

@@ -255,6 +255,15 @@ impl Queue {
         }
     }
 
+    /// Refuses a dead-letter queue that one script cannot reach together with this queue.
+    pub(crate) fn check_target(&self, dead_letter: &str) -> Result<(), Error> {
+        if !self.shared.config.cluster {
+            return Ok(());
+        }
+        let target = self.shared.config.keys(dead_letter);
+        crate::slot::check_one(self.keys.iter().chain(target.iter().take(1)))
+    }
+
     async fn run(
         &self,
         operation: &'static str,

@@ -134,11 +134,8 @@ impl Queue {
         if let Copy::Back { body, .. } | Copy::Dead { body, .. } = &copy {
             check_size(body).map_err(Err)?;
         }
-        if let Copy::Dead { queue, .. } = &copy
-            && self.shared.config.cluster
-        {
-            let target = self.shared.config.keys(queue);
-            crate::slot::check_one([self.keys.ready(), target.ready()]).map_err(Err)?;
+        if let Copy::Dead { queue, .. } = &copy {
+            self.check_target(queue).map_err(Err)?;
         }
         Ok(Plan {
             at,
