@@ -11,13 +11,13 @@ use redis::aio::MultiplexedConnection;
 use crate::common;
 
 /// The keys of one queue and of its dead-letter queue.
-pub struct Keyspace {
+pub(crate) struct Keyspace {
     connection: MultiplexedConnection,
     keys: Keys,
 }
 
 impl Keyspace {
-    pub async fn of(queue: &Queue) -> Result<Self, Unmet> {
+    pub(crate) async fn of(queue: &Queue) -> Result<Self, Unmet> {
         let client = redis::Client::open(common::url())?;
         Ok(Self {
             connection: client.get_multiplexed_async_connection().await?,
@@ -26,7 +26,7 @@ impl Keyspace {
     }
 
     /// Writes the state that a case begins with.
-    pub async fn set(&mut self, state: &Json) -> Met {
+    pub(crate) async fn set(&mut self, state: &Json) -> Met {
         for (name, value) in state.as_object().unwrap_or_default() {
             match &**name {
                 "ready" | "processing" => {
@@ -59,7 +59,7 @@ impl Keyspace {
     }
 
     /// Holds every key that a step speaks of against it.
-    pub async fn check(&mut self, expected: &Json) -> Met {
+    pub(crate) async fn check(&mut self, expected: &Json) -> Met {
         for (name, value) in expected.as_object().unwrap_or_default() {
             match &**name {
                 "ready" | "processing" => {
@@ -86,7 +86,7 @@ impl Keyspace {
     }
 
     /// Deletes them all.
-    pub async fn clean(&mut self) -> Met {
+    pub(crate) async fn clean(&mut self) -> Met {
         let mut keys: Vec<String> = self.keys.iter().map(str::to_owned).collect();
         keys.push(format!("{}.dlq", self.keys.ready()));
         let _: u64 = self.connection.del(keys).await?;

@@ -16,7 +16,7 @@ use babelqueue_redis::{Layout, Queue, Redis};
 use crate::keys::Keyspace;
 use crate::{common, server};
 
-pub async fn run(case: &Case) -> Met {
+pub(crate) async fn run(case: &Case) -> Met {
     let mut run = Run::begin(case).await?;
     let mut met = run.keys.set(case.need("state")?).await;
     for step in case.items("steps")? {
