@@ -42,6 +42,7 @@ pub use draft::{Draft, MessageId};
 use crate::clock::{Clock, SystemClock};
 use crate::envelope::Envelope;
 use crate::handler::Context;
+use crate::schema::Provider;
 use crate::transport::{Outgoing, PublishOptions, Transport};
 use crate::urn::Message;
 use crate::{Error, Headers};
@@ -55,6 +56,7 @@ pub struct Producer {
     queue: Arc<str>,
     trace_id: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
+    schemas: Option<Arc<dyn Provider>>,
 }
 
 /// What the clones of a producer share.
@@ -80,6 +82,7 @@ impl Producer {
             queue: Arc::from("default"),
             trace_id: None,
             clock: Arc::new(SystemClock),
+            schemas: None,
         }
     }
 
@@ -94,6 +97,15 @@ impl Producer {
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Checks each message against the schema of its URN before it is sent (contract §17A). What
+    /// breaks its schema is refused with [`Error::Message`], and
+    /// [`InvalidPayload`](crate::schema::InvalidPayload) as its source.
+    #[must_use]
+    pub fn schemas(mut self, schemas: Arc<dyn Provider>) -> Self {
+        self.schemas = Some(schemas);
         self
     }
 

@@ -113,7 +113,8 @@ impl Failure {
         Self::named(Panicked::new(payload), "Panicked")
     }
 
-    fn with(error: BoxError, exception: &'static str) -> Self {
+    /// A failure from an error of that type.
+    pub(crate) fn with(error: BoxError, exception: &'static str) -> Self {
         let inner = Inner {
             error,
             exception,

@@ -24,6 +24,7 @@ mod context;
 mod failure;
 mod function;
 mod incoming;
+pub mod layers;
 mod outcome;
 mod state;
 
@@ -71,7 +72,8 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
     }
 }
 
-/// Wraps a handler: a timeout, a check of the payload, a span around it.
+/// Wraps a handler: a timeout, a check of the payload, a span around it. [`layers`] has some, and
+/// the order in which they stand.
 ///
 /// What a layer returns is what the worker sees: a layer that fails makes the message fail.
 pub trait Layer: Send + Sync + 'static {

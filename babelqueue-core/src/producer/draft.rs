@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Parcel, Producer};
 use crate::envelope::{Envelope, EnvelopeBuilder};
 use crate::transport::{Outgoing, PublishOptions};
-use crate::{Error, Headers};
+use crate::{Error, Headers, schema};
 
 /// The `meta.id` of a published message: what deduplication goes by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,7 +127,7 @@ impl Draft {
     /// # Errors
     ///
     /// [`Error::Message`] where it cannot be encoded: a blank URN, data that is no JSON object, a
-    /// meta key that is taken. Else the transport's own: [`Error::Unsupported`] for an option that
+    /// meta key that is taken, or data that breaks its schema. Else the transport's own: [`Error::Unsupported`] for an option that
     /// it lacks.
     pub async fn send(self) -> Result<super::MessageId, Error> {
         let producer = self.producer.clone();
@@ -143,6 +143,9 @@ impl Draft {
             envelope = envelope.trace_id(trace_id);
         }
         let envelope = envelope.build()?;
+        if let Some(schemas) = &producer.schemas {
+            schema::check(&**schemas, &envelope)?;
+        }
         Ok(Parcel {
             id: MessageId::of(&envelope),
             outgoing: Outgoing {

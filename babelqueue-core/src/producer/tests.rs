@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::schema::{InvalidPayload, Schema, Schemas};
 use crate::transport::{Capabilities, Delivery, Rules, SubscribeOptions, Subscription};
 
 /// Not a broker: takes what is published, and fails what it is told to.
@@ -255,4 +256,23 @@ async fn a_ready_envelope_goes_out_byte_for_byte() {
     assert_eq!(sent[0].body, body);
     assert_eq!(&*sent[0].queue, "other");
     assert_eq!((&sent[0].headers, &sent[0].options), (&headers, &options));
+}
+
+#[tokio::test]
+async fn what_breaks_its_schema_is_not_sent() {
+    let schema = Schema::parse(r#"{"type":"object","required":["amount"]}"#).unwrap();
+    let schemas = Schemas::new().with("urn:a", schema);
+    let outbox = Outbox::new();
+    let producer = Producer::new(outbox.clone()).schemas(Arc::new(schemas));
+
+    let error = producer.publish_urn("urn:a", &json!({})).await.unwrap_err();
+    assert!(matches!(error, Error::Message { .. }));
+    let source = std::error::Error::source(&error).expect("a source");
+    assert!(source.is::<InvalidPayload>());
+    assert!(outbox.sent().is_empty());
+
+    let valid = json!({"amount": 1});
+    producer.publish_urn("urn:a", &valid).await.unwrap();
+    producer.publish_urn("urn:b", &json!({})).await.unwrap();
+    assert_eq!(outbox.sent().len(), 2);
 }

@@ -41,6 +41,7 @@ use std::fmt;
 
 pub use provider::{Provider, Registry, RegistryError, Schemas};
 
+use crate::Error;
 use crate::envelope::Envelope;
 use check::Path;
 use node::Node;
@@ -109,6 +110,12 @@ pub struct InvalidPayload {
     pub urn: String,
     /// The first violation.
     pub violation: Violation,
+}
+
+impl From<InvalidPayload> for Error {
+    fn from(invalid: InvalidPayload) -> Self {
+        Self::message(&invalid).with_source(invalid)
+    }
 }
 
 /// Where a payload breaks its schema, and how. Shown as `path: code`.
