@@ -12,7 +12,6 @@ pub(crate) struct Flag {
 }
 
 impl Flag {
-    #[allow(dead_code, reason = "the worker's loop, which lands next")]
     pub(crate) fn raise(&self) {
         if !self.raised.swap(true, Ordering::AcqRel) {
             self.wakeup.notify_waiters();

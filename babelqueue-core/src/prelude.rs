@@ -6,3 +6,6 @@ pub use crate::handler::{Failure, Incoming, Outcome};
 pub use crate::producer::Producer;
 pub use crate::retry::Retry;
 pub use crate::urn::Message;
+pub use crate::worker::Worker;
+#[cfg(feature = "signal")]
+pub use crate::worker::shutdown_signal;

@@ -108,7 +108,6 @@ impl Failure {
     }
 
     /// What a panic leaves behind.
-    #[allow(dead_code, reason = "the worker's loop, which lands next")]
     pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
         Self::named(Panicked::new(payload), "Panicked")
     }

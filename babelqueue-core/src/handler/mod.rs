@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 pub use blocking::Blocking;
 pub use context::Context;
+pub(crate) use context::Surroundings;
 pub use failure::{Failure, Panicked};
 pub use function::Function;
 pub use incoming::Incoming;

@@ -93,14 +93,6 @@ impl Prefetch {
             Self::Deep => concurrency.saturating_mul(16).max(1024),
         }
     }
-
-    /// How much of it one lane's scope may hold: an eighth, which in a deep buffer still is twice
-    /// what `concurrency` handlers run; but 2 where there is room for 2, so that a lane on its own
-    /// need not wait for a round trip between two messages.
-    pub fn scope_share(self, concurrency: usize) -> usize {
-        let prefetch = self.for_concurrency(concurrency);
-        (prefetch / 8).max(2).min(prefetch)
-    }
 }
 
 /// Which of the [`PublishOptions`](super::PublishOptions) a broker takes; `delay` stands in
@@ -152,14 +144,5 @@ mod tests {
             let numbers = [1, 2, 64, 100].map(|n| prefetch.for_concurrency(n));
             assert_eq!(numbers, expected, "{prefetch:?}");
         }
-    }
-
-    #[test]
-    fn a_scope_of_a_deep_buffer_can_keep_every_handler_busy_alone() {
-        for concurrency in [1, 8, 64, 200] {
-            assert!(Prefetch::Deep.scope_share(concurrency) >= 2 * concurrency);
-        }
-        assert_eq!(Prefetch::Exact.scope_share(4), 2);
-        assert_eq!(Prefetch::Exact.scope_share(1), 1);
     }
 }

@@ -1,1 +1,80 @@
 //! Running handlers over queues.
+//!
+//! A [`Worker`] receives from one queue or several, runs up to
+//! [`concurrency`](Worker::concurrency) handlers at once, and settles each delivery once, by the
+//! contract's rules ([`decide`](crate::decide)). It does not die with its broker: it ends when it is
+//! told to, or on an error that no retry can mend.
+//!
+//! ```
+//! use std::time::Duration;
+//! use babelqueue_core::memory::Memory;
+//! use babelqueue_core::prelude::*;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct OrderCreated { order_id: u64 }
+//!
+//! impl Message for OrderCreated {
+//!     const URN: &'static str = "urn:babel:orders:created";
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let broker = Memory::new();
+//! let producer = Producer::new(broker.clone()).queue("orders");
+//! producer.publish(&OrderCreated { order_id: 1042 }).await?;
+//!
+//! let (done, is_done) = tokio::sync::oneshot::channel();
+//! let done = std::sync::Mutex::new(Some(done));
+//! let stopped = Worker::new(broker)
+//!     .queue("orders")
+//!     .concurrency(64)
+//!     .retry(Retry::attempts(5).backoff(Duration::from_secs(1), 2.0))
+//!     .dead_letter(true)
+//!     .handle(move |order: Incoming<OrderCreated>| {
+//!         assert_eq!((order.order_id, order.attempt()), (1042, 1));
+//!         done.lock().unwrap().take().map(|done| done.send(()));
+//!         async { Ok(()) }
+//!     })
+//!     .run_until(is_done)
+//!     .await?;
+//! assert_eq!(stopped.counts.handled, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! One loop ([`run`](self), spawned as a task of its own) owns the receivers and all books; each
+//! handler runs in a task that reports to it over a channel. At most one receive, one settle and one
+//! extend call is in flight for each queue, and what gathers meanwhile goes along with the next.
+//!
+//! - `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which
+//!   lane, `lease` when to renew.
+//! - `task` takes one delivery from the buffer to its settlement, `desk` makes that out.
+//! - `run` is the loop, `calls` what it has in flight, `stop` how it ends.
+
+mod backoff;
+mod buffer;
+mod builder;
+mod calls;
+mod config;
+mod desk;
+mod held;
+mod lease;
+mod queue;
+mod routes;
+mod run;
+#[cfg(feature = "signal")]
+mod signal;
+mod status;
+mod stop;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use builder::Worker;
+#[cfg(feature = "signal")]
+pub use signal::shutdown_signal;
+pub use status::{Counts, Phase, Status};
+pub use stop::{StopReason, StopRequest, Stopped};

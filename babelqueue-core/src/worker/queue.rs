@@ -1,0 +1,453 @@
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::{debug, error, warn};
+
+use super::backoff::Backoff;
+use super::buffer::Buffer;
+use super::calls::{ExtendAnswer, SettleAnswer};
+use super::desk::Desk;
+use super::held::{Held, Key, Running};
+use super::lease::Renewal;
+use super::status::{Counts, Fate, Status};
+use super::stop::later;
+use super::task::{News, Report};
+use crate::Error;
+use crate::random::Random;
+use crate::transport::{Delivery, Receiver, Settled, Settlement};
+
+/// One queue's books: what the worker holds of it, and what is under way. No I/O.
+pub(super) struct Queue {
+    pub(super) name: Arc<str>,
+    pub(super) intake: Intake,
+    /// Not before it is subscribed to.
+    pub(super) desk: Option<Arc<Desk>>,
+    counts: Counts,
+    prefetch: usize,
+    held: Held,
+    buffer: Buffer,
+    running: usize,
+    left_behind: usize,
+    finished: Finished,
+    settling: bool,
+    extending: bool,
+    /// No renewal is due before this.
+    renew_at: Option<Instant>,
+    /// Nothing is received before this.
+    resume_at: Option<Instant>,
+    reconnecting_since: Option<Instant>,
+    reconnect: Backoff,
+    after_settle: Backoff,
+    stopping: bool,
+}
+
+/// Where a queue's receiving half is.
+pub(super) enum Intake {
+    Unsubscribed,
+    Idle(Box<dyn Receiver>),
+    /// In a call: subscribe, receive or close.
+    Busy,
+    Closed,
+}
+
+/// What is done and waits for the settle call in flight to come back.
+#[derive(Default)]
+pub(super) struct Finished {
+    pub(super) keys: Vec<(Key, Fate)>,
+    pub(super) batch: Vec<(Arc<Delivery>, Settlement)>,
+}
+
+impl Finished {
+    fn with_capacity(capacity: usize) -> Self {
+        Self {
+            keys: Vec::with_capacity(capacity),
+            batch: Vec::with_capacity(capacity),
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(name: Arc<str>, prefetch: usize, backoff: Backoff) -> Self {
+        Self {
+            name,
+            intake: Intake::Unsubscribed,
+            desk: None,
+            counts: Counts::default(),
+            prefetch,
+            held: Held::default(),
+            buffer: Buffer::default(),
+            running: 0,
+            left_behind: 0,
+            finished: Finished::default(),
+            settling: false,
+            extending: false,
+            renew_at: None,
+            resume_at: None,
+            reconnecting_since: None,
+            reconnect: backoff,
+            after_settle: backoff,
+            stopping: false,
+        }
+    }
+
+    /// Adds what this queue has to show.
+    pub(super) fn add_to(&self, status: &mut Status) {
+        status.in_flight += self.running + self.left_behind;
+        status.buffered += self.buffer.len();
+        status.settling += self.held.len() - self.buffer.len() - self.running - self.left_behind;
+        status.reconnecting_since = earliest(status.reconnecting_since, self.reconnecting_since);
+        status.counts.add(&self.counts);
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// All that is unsettled.
+    pub(super) fn unsettled(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether nothing is left to wait for: everything is settled but what was left behind, and the
+    /// receiver has left. With something left behind it cannot leave; dropped, it does so by itself.
+    pub(super) fn is_over(&self) -> bool {
+        let closed = matches!(self.intake, Intake::Closed) || self.left_behind > 0;
+        self.running == 0 && self.finished.keys.is_empty() && !self.settling && closed
+    }
+
+    // Coming in.
+
+    /// How many deliveries may be asked for now.
+    pub(super) fn room(&self) -> usize {
+        if self.resume_at.is_some() {
+            return 0;
+        }
+        let ahead = self
+            .prefetch
+            .saturating_sub(self.buffer.len() + self.running);
+        let unsettled = (2 * self.prefetch).saturating_sub(self.held.len());
+        ahead.min(unsettled)
+    }
+
+    pub(super) fn received(&mut self, batch: Vec<Arc<Delivery>>, now: Instant) {
+        self.connected(now);
+        for delivery in batch {
+            self.counts.received += 1;
+            let renewal = Renewal::plan(&delivery, now);
+            self.renew_at = earliest(self.renew_at, renewal.map(|renewal| renewal.due()));
+            let key = self.held.insert(Arc::clone(&delivery), renewal);
+            if self.stopping {
+                self.give_back(key, delivery);
+            } else {
+                self.buffer.admit(key, delivery.lane.as_ref());
+            }
+        }
+    }
+
+    /// The broker answered: whatever was wrong is over.
+    pub(super) fn connected(&mut self, now: Instant) {
+        self.reconnect.reset();
+        if let Some(since) = self.reconnecting_since.take() {
+            let after = now.saturating_duration_since(since);
+            warn!(queue = &*self.name, ?after, "receiving again");
+        }
+    }
+
+    /// A receive or a subscribe failed, and is to be tried again later.
+    pub(super) fn disconnected(&mut self, failure: &Error, random: &Random, now: Instant) {
+        let delay = self.reconnect.next(random);
+        let since = *self.reconnecting_since.get_or_insert(now);
+        let down = now.saturating_duration_since(since);
+        warn!(
+            queue = &*self.name,
+            error = failure as &dyn std::error::Error,
+            ?delay,
+            ?down,
+            "cannot receive; trying again"
+        );
+        self.pause_until(later(now, delay));
+        self.forget_lost();
+    }
+
+    fn pause_until(&mut self, at: Instant) {
+        self.resume_at = Some(self.resume_at.map_or(at, |earlier| earlier.max(at)));
+    }
+
+    /// Ends what waits in the buffer and is lost, so that it takes no room. The transport refuses it
+    /// like any other that it is asked about.
+    fn forget_lost(&mut self) {
+        let Some(desk) = self.desk.clone() else {
+            return;
+        };
+        let held = &mut self.held;
+        let lost = self.buffer.take(|key| {
+            held.get_mut(key)
+                .is_some_and(|entry| entry.delivery.is_lost())
+        });
+        for (key, holds_lane) in lost {
+            if holds_lane {
+                self.leave_lane(key);
+            }
+            if let Some(entry) = self.held.remove(key) {
+                desk.settler.begin(&entry.delivery);
+                self.counts.lost += 1;
+            }
+        }
+    }
+
+    // Running.
+
+    /// The next delivery to start, if one is ready.
+    pub(super) fn next(&mut self) -> Option<(Key, Arc<Delivery>)> {
+        let key = self.buffer.next()?;
+        let entry = self.held.get_mut(key)?;
+        Some((key, Arc::clone(&entry.delivery)))
+    }
+
+    pub(super) fn started(&mut self, key: Key, task: AbortHandle) {
+        if let Some(entry) = self.held.get_mut(key) {
+            entry.task = Some(Running::new(task));
+            self.running += 1;
+        }
+    }
+
+    /// Takes in what a task has to say. True where a handler has ended and another may start.
+    pub(super) fn reported(&mut self, report: Report) {
+        let Some(entry) = self.held.get_mut(report.key) else {
+            return;
+        };
+        let Some(task) = &mut entry.task else { return };
+        match report.news {
+            News::Blocking => {
+                task.blocking = true;
+                return;
+            }
+            // What the task had begun goes on without it.
+            News::Aborted if task.blocking => {
+                if !task.left_behind {
+                    task.left_behind = true;
+                    self.left_behind += 1;
+                    self.running -= 1;
+                }
+                return;
+            }
+            News::Aborted | News::Done(_) | News::Refused => {}
+        }
+        if task.left_behind {
+            self.left_behind -= 1;
+        } else {
+            self.running -= 1;
+        }
+        if let Some(task) = entry.task.take() {
+            task.finished();
+        }
+        let delivery = Arc::clone(&entry.delivery);
+        match report.news {
+            News::Blocking => {}
+            News::Done((settlement, fate)) => self.done(report.key, delivery, settlement, fate),
+            News::Aborted => self.give_back(report.key, delivery),
+            News::Refused => {
+                self.counts.lost += 1;
+                self.end(report.key);
+            }
+        }
+    }
+
+    fn done(&mut self, key: Key, delivery: Arc<Delivery>, settlement: Settlement, fate: Fate) {
+        // Only an acknowledgement leaves the order of a lane alone whatever comes of it.
+        if settlement == Settlement::Ack {
+            self.leave_lane(key);
+        }
+        self.finished.keys.push((key, fate));
+        self.finished.batch.push((delivery, settlement));
+    }
+
+    fn give_back(&mut self, key: Key, delivery: Arc<Delivery>) {
+        self.done(key, delivery, Settlement::release(), Fate::Released);
+    }
+
+    fn leave_lane(&mut self, key: Key) {
+        let Some(entry) = self.held.get_mut(key) else {
+            return;
+        };
+        if std::mem::take(&mut entry.holds_lane)
+            && let Some(lane) = &entry.delivery.lane
+        {
+            self.buffer.leave(lane);
+        }
+    }
+
+    /// The delivery is no longer held; its lane goes on.
+    fn end(&mut self, key: Key) {
+        self.leave_lane(key);
+        self.held.remove(key);
+    }
+
+    // Settling.
+
+    /// Whether something waits for a settle call, and none is in flight.
+    pub(super) fn may_settle(&self) -> bool {
+        !self.settling && !self.finished.keys.is_empty()
+    }
+
+    /// What the next settle call takes along: all that is finished.
+    pub(super) fn take_finished(&mut self) -> Finished {
+        self.settling = true;
+        let next = Finished::with_capacity(self.finished.keys.len());
+        std::mem::replace(&mut self.finished, next)
+    }
+
+    pub(super) fn settled(&mut self, answer: SettleAnswer, random: &Random, now: Instant) {
+        self.settling = false;
+        let mut answers = answer.answers.into_iter();
+        let mut failed = 0_usize;
+        for (key, fate) in answer.keys {
+            match answers.next().unwrap_or_else(|| Err(no_answer("settle"))) {
+                Ok(Settled::Done | Settled::LaneRewound) => self.counts.count(fate),
+                Ok(Settled::Fenced) => {
+                    debug!(
+                        queue = &*self.name,
+                        "settled too late: the delivery was lost"
+                    );
+                    self.counts.lost += 1;
+                }
+                Err(failure) => {
+                    failed += 1;
+                    self.counts.unsettled += 1;
+                    error!(
+                        queue = &*self.name,
+                        error = &failure as &dyn std::error::Error,
+                        ?fate,
+                        "a settlement failed; the message comes back"
+                    );
+                }
+            }
+            self.end(key);
+        }
+        if failed == 0 {
+            self.after_settle.reset();
+        } else {
+            let delay = self.after_settle.next(random);
+            warn!(queue = &*self.name, failed, ?delay, "receiving pauses");
+            self.pause_until(later(now, delay));
+        }
+    }
+
+    // Leases.
+
+    /// The leases that are due for renewal, unless a call for them is in flight.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(Vec<Key>, Vec<Arc<Delivery>>)> {
+        if self.extending || self.renew_at.is_none_or(|at| at > now) {
+            return None;
+        }
+        let (keys, next) = self.held.due(now);
+        self.renew_at = next;
+        if keys.is_empty() {
+            return None;
+        }
+        self.extending = true;
+        let deliveries = keys
+            .iter()
+            .filter_map(|&key| Some(Arc::clone(&self.held.get_mut(key)?.delivery)))
+            .collect();
+        Some((keys, deliveries))
+    }
+
+    pub(super) fn extended(&mut self, answer: ExtendAnswer, now: Instant) {
+        self.extending = false;
+        let mut answers = answer.answers.into_iter();
+        let mut lost = false;
+        for key in answer.keys {
+            let answer = answers.next().unwrap_or_else(|| Err(no_answer("extend")));
+            // Settled while the call was in flight: nothing to renew any more.
+            let Some(entry) = self.held.get_mut(key) else {
+                continue;
+            };
+            entry.renewal = match answer {
+                Ok(end) => {
+                    entry.delivery.set_lease_end(end);
+                    entry.renewal.map(|renewal| renewal.renewed(end, now))
+                }
+                Err(failure) if failure.is_lost() => {
+                    debug!(queue = &*self.name, error = %failure, "a lease is gone");
+                    lost = true;
+                    None
+                }
+                Err(failure) => {
+                    warn!(queue = &*self.name, error = %failure, "a lease was not renewed");
+                    entry.renewal.map(|renewal| renewal.failed(now))
+                }
+            };
+            let due = entry.renewal.map(|renewal| renewal.due());
+            self.renew_at = earliest(self.renew_at, due);
+        }
+        if lost {
+            self.forget_lost();
+        }
+    }
+
+    // Time.
+
+    /// When the queue wants to be looked at again.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let renewal = self.renew_at.filter(|_| !self.extending);
+        earliest(self.resume_at, renewal)
+    }
+
+    /// Ends a pause that is over.
+    pub(super) fn resume(&mut self, now: Instant) {
+        if self.resume_at.is_some_and(|at| at <= now) {
+            self.resume_at = None;
+        }
+    }
+
+    // The stop.
+
+    /// Starts nothing more: what waits is given back, in the order in which it came in.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+        self.resume_at = None;
+        let mut waiting = self.buffer.drain();
+        waiting.sort_unstable_by_key(|key| key.number());
+        for key in waiting {
+            if let Some(entry) = self.held.get_mut(key) {
+                let delivery = Arc::clone(&entry.delivery);
+                self.give_back(key, delivery);
+            }
+        }
+    }
+
+    /// The deadline: aborts the handlers, leaves behind those that cannot be aborted, and renews no
+    /// lease any more. Gives the number of both.
+    pub(super) fn abort(&mut self) -> usize {
+        let mut still_running = 0;
+        for (_, entry) in self.held.iter_mut() {
+            entry.renewal = None;
+            let Some(task) = &mut entry.task else {
+                continue;
+            };
+            still_running += 1;
+            if task.blocking && !task.left_behind {
+                task.left_behind = true;
+                self.left_behind += 1;
+                self.running -= 1;
+            } else {
+                task.abort();
+            }
+        }
+        self.renew_at = None;
+        still_running
+    }
+}
+
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn no_answer(operation: &'static str) -> Error {
+    Error::transient(operation, "the transport gave no answer for this delivery")
+}
