@@ -201,6 +201,38 @@ mod tests {
     use DeadLetterNaming::{DotSuffix, Sqs};
 
     #[test]
+    fn a_block_has_all_seven_members() {
+        let bare = DeadLetter::new(Reason::UnknownUrn, "orders", 3, 5);
+        assert_eq!(
+            String::from_utf8(bare.to_json()).unwrap(),
+            r#"{"reason":"unknown_urn","error":null,"exception":null,"failed_at":5,"original_queue":"orders","attempts":3,"lang":"rust"}"#
+        );
+        let full = DeadLetter { lang: None, ..bare }
+            .error("a\"\n☕")
+            .exception("E");
+        assert_eq!(
+            String::from_utf8(full.to_json()).unwrap(),
+            r#"{"reason":"unknown_urn","error":"a\"\n☕","exception":"E","failed_at":5,"original_queue":"orders","attempts":3,"lang":null}"#
+        );
+    }
+
+    #[test]
+    fn a_peer_s_block_is_read_as_far_as_it_goes() {
+        let read = Recorded::read(
+            r#"{"reason":"gone","err\u006fr":"a\u0062","failed_at":-0,"attempts":null,"attempts":2,"x":1}"#,
+        )
+        .unwrap();
+        assert_eq!(read.reason.unwrap(), "gone");
+        assert_eq!(read.error.unwrap(), "ab");
+        assert_eq!((read.failed_at, read.attempts), (Some(0), Some(2)));
+        assert_eq!(
+            (read.original_queue, read.exception, read.lang),
+            (None, None, None)
+        );
+        assert_eq!(Recorded::read("null"), None);
+    }
+
+    #[test]
     fn names_follow_the_binding() {
         for (queue, explicit, suffix, naming, expected) in [
             ("orders", None, None, DotSuffix, "orders.dlq"),

@@ -84,3 +84,111 @@ fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
         out.extend_from_slice(&letters);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::dead_letter::Reason;
+
+    fn block() -> DeadLetter {
+        DeadLetter::new(Reason::Poison, "orders", 0, 1)
+    }
+
+    fn record(body: impl AsRef<[u8]>) -> String {
+        String::from_utf8(write(body.as_ref(), &block()).to_vec()).unwrap()
+    }
+
+    fn with_block(before: &str) -> String {
+        let block = String::from_utf8(block().to_json()).unwrap();
+        format!("{before}\"dead_letter\":{block}}}")
+    }
+
+    #[test]
+    fn an_object_gets_the_block_and_keeps_every_byte() {
+        for (body, before) in [
+            ("{}", "{"),
+            (" { \n} ", "{ \n"),
+            (r#"{"job":5}"#, r#"{"job":5,"#),
+            ("\t{ \"a\" : 1 }\r\n", "{ \"a\" : 1 ,"),
+            (
+                r#"{"n":1e400,"n":-0,"s":"\u00e9é"}"#,
+                r#"{"n":1e400,"n":-0,"s":"\u00e9é","#,
+            ),
+            (
+                r#"{"data":{"dead_letter":1}}"#,
+                r#"{"data":{"dead_letter":1},"#,
+            ),
+            (r#"{"dead_letter ":1}"#, r#"{"dead_letter ":1,"#),
+        ] {
+            assert_eq!(record(body), with_block(before));
+        }
+    }
+
+    #[test]
+    fn any_nesting_is_spliced() {
+        let body = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(
+            record(&body),
+            with_block(&format!("{},", &body[..body.len() - 1]))
+        );
+    }
+
+    #[test]
+    fn other_text_is_wrapped_as_a_string() {
+        for body in [
+            "",
+            " ",
+            "not json",
+            "[{}]",
+            "null",
+            "5",
+            "{\"a\":1",
+            "{} {}",
+            "\u{feff}{}",
+            r#"{"dead_letter":null}"#,
+            r#"{"dead_\u006cetter":{}}"#,
+            r#"{"a":NaN}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"\udc00":1}"#,
+            "\0\u{1f}\u{7f}\"\\/é☕",
+            "{'a':1}",
+            "{\"a\":01}",
+        ] {
+            let record = record(body);
+            assert!(record.ends_with(&with_block(",")), "{record}");
+            let value: Value = serde_json::from_str(&record).unwrap();
+            assert_eq!(value["raw"], body);
+            assert_eq!(value.as_object().unwrap().len(), 2, "{record}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_wrapped_in_base64() {
+        for (body, raw) in [
+            (&b"\xff"[..], "/w=="),
+            (b"\xe2\x82", "4oI="),
+            (b"\xff\xfe\xfd", "//79"),
+            (b"{\"a\":\"\xff\"}", "eyJhIjoi/yJ9"),
+            (b"\x80\x00\x10\x83\x10\x51\x87\x20\x92", "gAAQgxBRhyCS"),
+        ] {
+            assert_eq!(
+                record(body),
+                with_block(&format!(r#"{{"raw":"{raw}","raw_encoding":"base64","#))
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_is_allocated_to_measure() {
+        for body in [&b"{\"a\":1}"[..], b"\n", b"\xff", b"\xff\xff", b"{}"] {
+            let record = match std::str::from_utf8(body) {
+                Ok(text) if text == "\n" => wrap_text(text, b"{}"),
+                Ok(_) => splice(body, b"{}"),
+                Err(_) => wrap_bytes(body, b"{}"),
+            };
+            assert!(record.capacity() - record.len() <= 1, "{record:?}");
+        }
+    }
+}

@@ -126,3 +126,51 @@ fn is_tail_part(part: &str) -> bool {
             .bytes()
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b':'))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recommended_form_is_taken() {
+        for urn in [
+            "urn:babel:orders:created",
+            "urn:babel:order-lines:item.indexed.v2",
+            "urn:acme:a1:b_c",
+            "urn:babel:orders:created:v2",
+        ] {
+            assert_eq!(urn.parse::<Urn>().map(String::from), Ok(urn.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_departs() {
+        for (urn, problem) in [
+            ("", "the URN \"\" does not begin with `urn:`"),
+            (
+                "URN:babel:a:b",
+                "the URN \"URN:babel:a:b\" does not begin with `urn:`",
+            ),
+            (
+                "urn:babel:orders",
+                "the URN \"urn:babel:orders\" has fewer than four parts, expected `urn:babel:<context>:<event-or-command>`",
+            ),
+        ] {
+            assert_eq!(Urn::check(urn).unwrap_err().to_string(), problem);
+        }
+        for urn in [
+            "urn:Babel:a:b",
+            "urn::a:b",
+            "urn:babel::b",
+            "urn:babel:a b:c",
+            "urn:babel:a:",
+            "urn:babel:a:B",
+            "urn:babel:a:b..c",
+            "urn:babel:a:b.",
+            "urn:babel:a:\u{2003}",
+            " urn:babel:a:b",
+        ] {
+            assert!(Urn::check(urn).is_err(), "{urn}");
+        }
+    }
+}

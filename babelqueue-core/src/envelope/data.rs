@@ -56,7 +56,8 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// The offset of the last byte that serde took before it gave up.
+/// The offset of the last byte that serde took before it gave up; of an object or array that should
+/// not be there it takes none.
 fn offset_of(data: &str, error: &serde_json::Error) -> usize {
     let line_start = match error.line().checked_sub(2) {
         Some(newlines) => data
@@ -67,7 +68,15 @@ fn offset_of(data: &str, error: &serde_json::Error) -> usize {
             .map_or(0, |(at, _)| at + 1),
         None => 0,
     };
-    line_start + error.column().saturating_sub(1)
+    let next = line_start + error.column();
+    match data.as_bytes().get(next) {
+        Some(b'{' | b'[') if is_bracket_refused(&error.to_string()) => next,
+        _ => next.saturating_sub(1),
+    }
+}
+
+fn is_bracket_refused(message: &str) -> bool {
+    message.starts_with("invalid type: map") || message.starts_with("invalid type: sequence")
 }
 
 /// What serde says, with the kind of the value in place of the value.
@@ -102,6 +111,156 @@ fn kind_at(data: &[u8], offset: usize) -> Option<Kind> {
                 )
                 .map_or(0, |at| at + 1);
             Kind::of(data.get(scalar.min(offset)..)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Order<'a> {
+        id: u64,
+        #[serde(borrow, default)]
+        note: Option<Cow<'a, str>>,
+        #[serde(default)]
+        lines: Vec<Line>,
+        #[serde(default)]
+        state: Option<State>,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Line {
+        price: f64,
+        pair: Option<(u8, bool)>,
+        more: Option<HashMap<String, Vec<i8>>>,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "lowercase")]
+    enum State {
+        Open,
+        Closed,
+    }
+
+    fn envelope(data: &str) -> Envelope {
+        Envelope::decode(format!(r#"{{"job":"j","data":{data}}}"#))
+            .unwrap()
+            .envelope
+    }
+
+    fn refusal(data: &str) -> (String, String) {
+        let envelope = envelope(data);
+        let error = envelope.data::<Order<'_>>().unwrap_err();
+        (error.pointer().to_owned(), error.to_string())
+    }
+
+    #[test]
+    fn data_is_read_into_the_handler_s_type() {
+        let envelope =
+            envelope(r#"{"id":7,"note":"a\u0062","lines":[{"price":1e2}],"state":"closed"}"#);
+        let order: Order<'_> = envelope.data().unwrap();
+        assert_eq!(
+            (order.id, order.note.as_deref(), order.state),
+            (7, Some("ab"), Some(State::Closed))
+        );
+        assert_eq!(order.lines[0].price.to_bits(), 100_f64.to_bits());
+    }
+
+    #[test]
+    fn absent_data_reads_as_null() {
+        let bare = Envelope::decode(r#"{"job":"j"}"#).unwrap().envelope;
+        assert_eq!(bare.data::<Option<State>>(), Ok(None));
+        assert_eq!(
+            bare.data::<Order<'_>>().unwrap_err().to_string(),
+            "`/data` is null, expected struct Order"
+        );
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_never_its_value() {
+        for (data, pointer, message) in [
+            (
+                r#"{"id":"secret"}"#,
+                "/data/id",
+                "is a string, expected u64",
+            ),
+            (
+                r#"{"id":"secret, expected nothing"}"#,
+                "/data/id",
+                "is a string, expected u64",
+            ),
+            (r#"{"id":-9}"#, "/data/id", "is a number, expected u64"),
+            (r#"{"id":1.5}"#, "/data/id", "is a number, expected u64"),
+            (r#"{"id":true}"#, "/data/id", "is a boolean, expected u64"),
+            (r#"{"id":null}"#, "/data/id", "is null, expected u64"),
+            (
+                r#"{"id":{"a":1}}"#,
+                "/data/id",
+                "is an object, expected u64",
+            ),
+            (r#"{"id":[1]}"#, "/data/id", "is an array, expected u64"),
+            (
+                r#"{"id":1,"note":5}"#,
+                "/data/note",
+                "is a number, expected a string",
+            ),
+            (
+                "{\"id\":1,\n\"lines\":[\n {\"price\":1},\n {\"price\":\"x\"}]}",
+                "/data/lines/1/price",
+                "is a string, expected f64",
+            ),
+            (
+                r#"{"id":1,"lines":[{"price":1,"pair":[300,true]}]}"#,
+                "/data/lines/0/pair/0",
+                "is a number, expected u8",
+            ),
+            (
+                r#"{"id":1,"lines":[{"price":1,"more":{"a/b":[1,2,"y"]}}]}"#,
+                "/data/lines/0/more/a~1b/2",
+                "is a string, expected i8",
+            ),
+            (
+                r#"{"id":1,"state":"secret"}"#,
+                "/data/state",
+                "is a string, expected `open` or `closed`",
+            ),
+            (
+                r#"{"id":1,"lines":{}}"#,
+                "/data/lines",
+                "is an object, expected a sequence",
+            ),
+            (
+                r#"{"note":"x"}"#,
+                "/data",
+                "does not fit: missing field `id`",
+            ),
+            (
+                r#"{"id":1,"lines":[{"price":1},{}]}"#,
+                "/data/lines/1",
+                "does not fit: missing field `price`",
+            ),
+            (
+                r#"{"id":1,"nope":{"a":1}}"#,
+                "/data/nope",
+                "does not fit: unknown field `nope`, expected one of `id`, `note`, `lines`, `state`",
+            ),
+            (
+                r#"{"id":1,"id":2}"#,
+                "/data/id",
+                "does not fit: duplicate field `id`",
+            ),
+        ] {
+            assert_eq!(
+                refusal(data),
+                (pointer.to_owned(), format!("`{pointer}` {message}")),
+                "{data}"
+            );
         }
     }
 }

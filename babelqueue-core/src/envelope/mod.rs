@@ -34,6 +34,8 @@ mod decode;
 pub(crate) mod members;
 mod projection;
 mod splice;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::fmt;

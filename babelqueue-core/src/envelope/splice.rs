@@ -120,3 +120,110 @@ impl Envelope {
         self.members.root.range().end - 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead_letter::Reason;
+
+    fn envelope(body: &str) -> Envelope {
+        Envelope::decode(body.to_owned()).unwrap().envelope
+    }
+
+    /// The text, after a check that the members are where a scan would find them.
+    fn text(envelope: &Envelope) -> &str {
+        assert_eq!(Ok(envelope.members), Members::checked(&envelope.bytes));
+        text_of(&envelope.bytes)
+    }
+
+    fn block() -> DeadLetter {
+        DeadLetter::new(Reason::Failed, "orders", 3, 1_749_132_730_000)
+    }
+
+    const BLOCK: &str = r#"{"reason":"failed","error":null,"exception":null,"failed_at":1749132730000,"original_queue":"orders","attempts":3,"lang":"rust"}"#;
+
+    #[test]
+    fn attempts_change_in_place_and_nothing_else_does() {
+        for (body, expected) in [
+            (
+                r#"{"attempts":0,"job":"j"}"#,
+                r#"{"attempts":12,"job":"j"}"#,
+            ),
+            (
+                r#" { "attempts" : 999 , "job":"j"} "#,
+                r#" { "attempts" : 12 , "job":"j"} "#,
+            ),
+            (
+                r#"{"job":"j","attempts":null}"#,
+                r#"{"job":"j","attempts":12}"#,
+            ),
+            (r#"{"job":"j"}"#, r#"{"job":"j","attempts":12}"#),
+            (r#"{"job":"j" } "#, r#"{"job":"j" ,"attempts":12} "#),
+            (
+                r#"{"attempts":1,"job":"j","attempts":-2,"data":{"attempts":5}}"#,
+                r#"{"attempts":1,"job":"j","attempts":12,"data":{"attempts":5}}"#,
+            ),
+            (
+                r#"{"job":"j","data":{"n":1e300,"big":123456789012345678901234567890,"a":[],"o":{}},"attempts":7,"x":0.10}"#,
+                r#"{"job":"j","data":{"n":1e300,"big":123456789012345678901234567890,"a":[],"o":{}},"attempts":12,"x":0.10}"#,
+            ),
+        ] {
+            let changed = envelope(body).with_attempts(12);
+            assert_eq!(text(&changed), expected);
+            assert_eq!(changed.attempts(), Some(12));
+        }
+        let extreme = envelope(r#"{"job":"j"}"#).with_attempts(i64::MIN);
+        assert_eq!(
+            text(&extreme),
+            r#"{"job":"j","attempts":-9223372036854775808}"#
+        );
+    }
+
+    #[test]
+    fn a_dead_letter_block_follows_attempts_or_replaces_an_older_one() {
+        for (body, expected) in [
+            (
+                r#"{"job":"j"}"#,
+                format!(r#"{{"job":"j","dead_letter":{BLOCK}}}"#),
+            ),
+            (
+                r#"{"job":"j","attempts":3,"x":1}"#,
+                format!(r#"{{"job":"j","attempts":3,"dead_letter":{BLOCK},"x":1}}"#),
+            ),
+            (
+                r#"{"dead_letter":{"reason":"old","more":[1]},"job":"j","attempts":3}"#,
+                format!(r#"{{"dead_letter":{BLOCK},"job":"j","attempts":3}}"#),
+            ),
+            (
+                r#"{"job":"j","dead_letter":null}"#,
+                format!(r#"{{"job":"j","dead_letter":{BLOCK}}}"#),
+            ),
+        ] {
+            let changed = envelope(body).with_dead_letter(&block());
+            assert_eq!(text(&changed), expected);
+            assert_eq!(changed.dead_letter().unwrap().attempts, Some(3));
+            let counted = changed.with_attempts(4);
+            assert_eq!(text(&counted).matches("\"attempts\":4").count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_redrive_sends_back_what_was_there_before() {
+        let before = r#"{"job":"j","attempts":3,"x": 1 }"#;
+        let dead = envelope(before).with_dead_letter(&block());
+        assert_eq!(text(&dead.without_dead_letter()), before);
+        assert_eq!(text(&envelope(before).without_dead_letter()), before);
+        let twice = envelope(r#"{"dead_letter":{},"job":"j","dead_l\u0065tter":null}"#);
+        assert_eq!(text(&twice.without_dead_letter()), r#"{"job":"j"}"#);
+    }
+
+    #[test]
+    fn an_unchecked_member_makes_encode_refuse() {
+        let built = Envelope::builder("urn:a").build().unwrap();
+        for pointer in ["/timestamp", "/urn", "/meta/ts", "/meta/attempts"] {
+            let smuggled = built.with_unchecked_member(pointer, "1");
+            assert_eq!(smuggled.encode().unwrap_err().pointer(), pointer);
+        }
+        assert!(built.with_unchecked_member("/x", "1").encode().is_ok());
+    }
+}

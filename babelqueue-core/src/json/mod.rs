@@ -9,6 +9,8 @@ mod edit;
 mod number;
 mod pointer;
 mod scanner;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::fmt;
