@@ -1,6 +1,7 @@
 //! What a failure of the client means: try again, or refused for good.
 
 use std::io;
+use std::sync::Arc;
 
 use babelqueue_core::Error;
 use redis::{ErrorKind, RedisError, Value};
@@ -33,17 +34,13 @@ impl Failure {
 
     /// As the core's error, with what was being done and on what.
     pub(crate) fn into_error(self, operation: &'static str, on: &str) -> Error {
+        let context = format!("{on}: {}", self.error);
         match meaning(&self.error) {
-            Meaning::Transient => Error::transient(operation, on).with_source(self.error),
-            Meaning::Refused(hint) => {
-                let context = if hint.is_empty() {
-                    format!("{on}: {}", self.error)
-                } else {
-                    format!("{on}: {} ({hint})", self.error)
-                };
-                Error::refused(operation, context).with_source(self.error)
-            }
+            Meaning::Transient => Error::transient(operation, context),
+            Meaning::Refused("") => Error::refused(operation, context),
+            Meaning::Refused(hint) => Error::refused(operation, format_args!("{context} ({hint})")),
         }
+        .with_source(self.error)
     }
 
     pub(crate) fn is_transient(&self) -> bool {
@@ -159,7 +156,9 @@ fn by_text(text: &str) -> Meaning {
 
 /// A certificate that does not hold stays so.
 fn is_a_bad_certificate(error: &RedisError) -> bool {
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
     std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<Shared>())
         .and_then(|source| source.downcast_ref::<io::Error>())
         .is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
 }
