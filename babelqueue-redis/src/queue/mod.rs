@@ -180,7 +180,7 @@ impl Queue {
             match end {
                 Some(end) if !gone.contains(&(number - 1)) => Ok(end),
                 _ => {
-                    delivery.mark_lost();
+                    lose(delivery);
                     Err(Error::lost(format_args!(
                         "its reservation in queue `{}` expired",
                         self.name
@@ -364,6 +364,14 @@ fn until(due: f64, now: Duration) -> Duration {
 
 pub(crate) fn reservation_of(delivery: &Delivery) -> Option<&Reservation> {
     delivery.native::<Reservation>()
+}
+
+/// Its reservation is gone: nobody waits for it any more.
+pub(crate) fn lose(delivery: &Delivery) {
+    delivery.mark_lost();
+    if let Some(reservation) = reservation_of(delivery) {
+        reservation.come_home();
+    }
 }
 
 fn member_of(delivery: &Delivery) -> Option<&Member> {

@@ -48,6 +48,16 @@ enum Copy {
     Dead { queue: Arc<str>, body: Bytes },
 }
 
+impl Copy {
+    /// Back into its own queue, as it is stored, at once.
+    fn back(stored: &Bytes) -> Self {
+        Self::Back {
+            body: stored.clone(),
+            delay: Duration::ZERO,
+        }
+    }
+}
+
 impl Queue {
     /// Settles each, one answer each, in order (contract §11A.3, §11B.6–8).
     pub async fn settle(&self, batch: &[(Arc<Delivery>, Settlement)]) -> Vec<Answer> {
@@ -111,17 +121,17 @@ impl Queue {
                 queue: Arc::clone(queue),
                 body: self.stored(record, &delivery.headers),
             },
-            // Its lease runs out, and the sweep brings it back. Without a lease nothing would, so it
-            // goes back now.
-            Settlement::Abandon if delivery.lease_end().is_some() => {
-                return Err(Ok(Settled::Done));
-            }
-            Settlement::Abandon => Copy::Back {
-                body: match member {
-                    Member::Marked { stored, .. } => stored.clone(),
-                    Member::Counted(_) => delivery.body.clone(),
+            Settlement::Abandon => match (delivery.lease_end(), member) {
+                // Its lease runs out, and the sweep brings it back as it is.
+                (Some(_), Member::Marked { .. }) => return Err(Ok(Settled::Done)),
+                // Without a lease nothing brings it back but ourselves.
+                (None, Member::Marked { stored, .. }) => Copy::back(stored),
+                // What Laravel's recovery brings back has gone through cjson. So it is given back as it
+                // came, for the time at which it would have been recovered.
+                (end, Member::Counted(_)) => Copy::Back {
+                    body: delivery.body.clone(),
+                    delay: end.map_or(Duration::ZERO, |end| end - Instant::now()),
                 },
-                delay: Duration::ZERO,
             },
             Settlement::Native { reason, .. } => {
                 return Err(Err(Error::Unsupported {

@@ -10,7 +10,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::common::unique;
 use crate::proxy::Proxy;
-use crate::server::{Private, bare, eventually, handle, publish, receive, subscribe, texts};
+use crate::server::{
+    DURABLE, Private, bare, eventually, handle, publish, receive, subscribe, texts,
+};
 use crate::{Outcome, trials};
 
 trials![
@@ -24,8 +26,6 @@ trials![
     a_server_that_starts_late_is_found,
     settling_gives_up_when_the_lease_is_over,
 ];
-
-const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 async fn a_server_that_is_killed_loses_nothing() -> Outcome {
     for query in ["layout=sdk&retry_after=2", "layout=laravel&retry_after=2"] {

@@ -6,6 +6,7 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod fails;
+mod kit;
 mod leases;
 mod messages;
 mod proxy;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(4);
     let mut trials = Vec::new();
+    trials.extend(kit::trials());
     trials.extend(messages::trials());
     trials.extend(wakes::trials());
     trials.extend(leases::trials());

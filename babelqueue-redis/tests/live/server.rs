@@ -18,6 +18,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Fault, common};
 
+/// Arguments of a server that has lost nothing when it is killed.
+pub(crate) const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
 /// Whether a missing server is a failure.
 pub(crate) fn is_required() -> bool {
     env::vars_os().any(|(name, value)| {
