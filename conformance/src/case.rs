@@ -107,13 +107,27 @@ impl Case {
             .ok_or_else(|| self.lacks(name, "an object"))
     }
 
-    /// The exact bytes of the fixture that the member `name` points at.
+    /// A string that stands beside the case, for all of its block.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, or is no string.
+    pub fn block_text(&self, name: &str) -> Result<&str, Unreadable> {
+        self.block
+            .get(name)
+            .and_then(Json::as_str)
+            .ok_or_else(|| self.lacks(name, "a string beside the case"))
+    }
+
+    /// The exact bytes of the fixture that the member `name` points at, the case's own or the one
+    /// that stands beside it.
     ///
     /// # Errors
     ///
     /// The member is not there, or the file can't be read.
     pub fn fixture(&self, name: &str) -> Result<Vec<u8>, Unreadable> {
-        let path = self.folder.join(self.text(name)?);
+        let named = self.text(name).or_else(|_| self.block_text(name))?;
+        let path = self.folder.join(named);
         fs::read(&path).map_err(|e| Unreadable(format!("{}: {e}", path.display())))
     }
 

@@ -1,0 +1,290 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use babelqueue_core::Error;
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
+use tokio::sync::Notify;
+
+use crate::config::Config;
+use crate::error::classified;
+use crate::log;
+use crate::project::{NewRecord, RecordHeaders};
+
+/// Writes records, in order, and knows of each whether the broker has confirmed it.
+pub(crate) struct Producer {
+    client: ThreadedProducer<Reports>,
+    /// Whose turn it is to wait for room in the client's queue.
+    turn: tokio::sync::Mutex<()>,
+    /// How many wait for room, or for their turn.
+    waiting: Arc<AtomicUsize>,
+    room: Arc<Notify>,
+}
+
+impl Producer {
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+        let (waiting, room) = (Arc::default(), Arc::default());
+        let reports = Reports {
+            waiting: Arc::clone(&waiting),
+            room: Arc::clone(&room),
+            failed: AtomicBool::new(false),
+        };
+        let client = config
+            .producer()
+            .create_with_context(reports)
+            .map_err(|cause| classified("connect", "the producer", cause))?;
+        Ok(Self {
+            client,
+            turn: tokio::sync::Mutex::new(()),
+            waiting,
+            room,
+        })
+    }
+
+    /// The client, for questions about topics.
+    pub(crate) fn client(&self) -> &rdkafka::client::Client<Reports> {
+        self.client.client()
+    }
+
+    /// Whether the client itself has failed for good (an idempotent producer that lost its place),
+    /// so that another has to take over.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.client().context().failed.load(Ordering::Acquire)
+    }
+
+    /// Writes the records in order and waits for the broker's answers; one for each.
+    ///
+    /// Where the client's queue is full it waits, and so do all that come after.
+    pub(crate) async fn write(&self, records: Vec<NewRecord>) -> Vec<Result<(), Error>> {
+        let count = records.len();
+        let answers = Arc::new(Answers::new(count));
+        self.enqueue(records, &answers).await;
+        answers.all().await;
+        answers.take(count)
+    }
+
+    /// Waits until all that is on its way has been answered, and for `within` at most.
+    pub(crate) async fn flush(self: Arc<Self>, within: Duration) -> Result<(), Error> {
+        let flushed = tokio::task::spawn_blocking(move || self.client.flush(within)).await;
+        match flushed {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(cause)) => Err(classified("flush", "the producer", cause)),
+            Err(cause) => Err(Error::transient("flush", "the producer").with_source(cause)),
+        }
+    }
+
+    async fn enqueue(&self, records: Vec<NewRecord>, answers: &Arc<Answers>) {
+        let mut records = (0..).zip(records);
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            let Some(full) = records.find_map(|(at, record)| self.send(at, record, answers)) else {
+                return;
+            };
+            return self.enqueue_in_turn(full, records, answers).await;
+        }
+        if let Some(first) = records.next() {
+            self.enqueue_in_turn(first, records, answers).await;
+        }
+    }
+
+    /// From the first record that found no room on: nobody overtakes who came later.
+    async fn enqueue_in_turn(
+        &self,
+        first: (usize, NewRecord),
+        rest: impl Iterator<Item = (usize, NewRecord)>,
+        answers: &Arc<Answers>,
+    ) {
+        let _place = Place::take(&self.waiting);
+        let _turn = self.turn.lock().await;
+        for (at, record) in std::iter::once(first).chain(rest) {
+            let mut full = self.send(at, record, answers);
+            while let Some((at, record)) = full {
+                // The report that makes room may have come between the send and this wait.
+                let room = self.room.notified();
+                let _ = tokio::time::timeout(Duration::from_millis(5), room).await;
+                full = self.send(at, record, answers);
+            }
+        }
+    }
+
+    /// Hands one record to the client; gives it back where its queue is full.
+    fn send(
+        &self,
+        at: usize,
+        record: NewRecord,
+        answers: &Arc<Answers>,
+    ) -> Option<(usize, NewRecord)> {
+        let headers = match native_headers(&record.headers) {
+            Ok(headers) => headers,
+            Err(error) => {
+                answers.answer(at, Err(error));
+                return None;
+            }
+        };
+        let ticket = Box::new(Ticket {
+            answers: Arc::clone(answers),
+            at,
+        });
+        let native = BaseRecord {
+            topic: &record.topic,
+            partition: record.partition,
+            payload: Some(&*record.body),
+            key: record.key.as_deref(),
+            timestamp: record.timestamp,
+            headers: Some(headers),
+            delivery_opaque: ticket,
+        };
+        match self.client.send(native) {
+            Ok(()) => None,
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                Some((at, record))
+            }
+            Err((cause, _)) => {
+                answers.answer(at, Err(write_error(&record.topic, cause)));
+                None
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Producer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Producer").finish_non_exhaustive()
+    }
+}
+
+/// What is still on its way is waited for, a few seconds at most: `flush` does so without blocking.
+impl Drop for Producer {
+    fn drop(&mut self) {
+        if self.client.in_flight_count() > 0
+            && let Err(cause) = self.client.flush(Duration::from_secs(5))
+        {
+            tracing::error!(%cause, "records were not confirmed before the producer was dropped");
+        }
+    }
+}
+
+fn native_headers(headers: &RecordHeaders) -> Result<OwnedHeaders, Error> {
+    let mut native = OwnedHeaders::new();
+    for (key, value) in headers.iter() {
+        if key.contains('\0') {
+            let context =
+                format!("the header name {key:?} has a NUL, which the client cannot send");
+            return Err(Error::message(context));
+        }
+        native = native.insert(Header { key, value });
+    }
+    Ok(native)
+}
+
+fn write_error(topic: &str, cause: KafkaError) -> Error {
+    classified("publish", &format!("topic `{topic}`"), cause)
+}
+
+/// A place in the queue of those that wait for room.
+struct Place<'p>(&'p AtomicUsize);
+
+impl<'p> Place<'p> {
+    fn take(waiting: &'p AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::AcqRel);
+        Self(waiting)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The answers to one batch.
+#[derive(Debug)]
+struct Answers {
+    open: AtomicUsize,
+    failures: Mutex<Vec<(usize, Error)>>,
+    complete: Notify,
+}
+
+impl Answers {
+    fn new(count: usize) -> Self {
+        Self {
+            open: AtomicUsize::new(count),
+            failures: Mutex::default(),
+            complete: Notify::new(),
+        }
+    }
+
+    fn answer(&self, at: usize, answer: Result<(), Error>) {
+        if let Err(error) = answer {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.push((at, error));
+        }
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.complete.notify_one();
+        }
+    }
+
+    async fn all(&self) {
+        while self.open.load(Ordering::Acquire) > 0 {
+            self.complete.notified().await;
+        }
+    }
+
+    fn take(&self, count: usize) -> Vec<Result<(), Error>> {
+        let mut answers: Vec<_> = (0..count).map(|_| Ok(())).collect();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, error) in failures.drain(..) {
+            answers[at] = Err(error);
+        }
+        answers
+    }
+}
+
+/// What a record carries through the client: where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    answers: Arc<Answers>,
+    at: usize,
+}
+
+/// The client's reports.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    waiting: Arc<AtomicUsize>,
+    room: Arc<Notify>,
+    failed: AtomicBool,
+}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = Box<Ticket>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+        let answer = match result {
+            Ok(_) => Ok(()),
+            Err((cause, message)) => {
+                use rdkafka::Message as _;
+                Err(write_error(message.topic(), cause.clone()))
+            }
+        };
+        ticket.answers.answer(ticket.at, answer);
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            self.room.notify_one();
+        }
+    }
+}
+
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log::line(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.failed.store(true, Ordering::Release);
+        }
+        tracing::warn!(target: "babelqueue_kafka", %error, reason, "the Kafka producer met an error");
+    }
+}

@@ -1,0 +1,311 @@
+//! Envelope to record, and record to facts; pure (contract §16.1–5, §16.7).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use babelqueue_core::decide::parse_count;
+use babelqueue_core::envelope::Projection;
+use babelqueue_core::headers::Reserved;
+use babelqueue_core::transport::{Facts, Outgoing, PublishOptions, VersionProperty};
+use babelqueue_core::{Error, Headers};
+use bytes::Bytes;
+
+pub use crate::record::RecordHeaders;
+use crate::tiers::{RetryTiers, millis, stem};
+
+const JOB: &str = "bq-job";
+const TRACE_ID: &str = "bq-trace-id";
+const MESSAGE_ID: &str = "bq-message-id";
+const SCHEMA_VERSION: &str = "bq-schema-version";
+const SOURCE_LANG: &str = "bq-source-lang";
+const ATTEMPTS: &str = "bq-attempts";
+/// How long a record in a tier topic is held, in milliseconds.
+const DELAY: &str = "bq-delay";
+/// Where the re-injector brings it back to.
+const ORIGINAL_TOPIC: &str = "bq-original-topic";
+
+/// What every copy writes anew or leaves out; the rest of a received record's headers goes along
+/// untouched.
+const WRITTEN: [&str; 8] = [
+    JOB,
+    TRACE_ID,
+    MESSAGE_ID,
+    SCHEMA_VERSION,
+    SOURCE_LANG,
+    ATTEMPTS,
+    DELAY,
+    ORIGINAL_TOPIC,
+];
+
+/// The names that are the binding's own.
+const RESERVED: Reserved = Reserved::new(&[], &["bq-"]);
+
+/// How far from now a `created_at` may lie to be taken for that of a first publish.
+const FRESH_MS: u64 = 60_000;
+
+/// A record on its way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRecord {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition; `None` for the one that the key says, or any.
+    pub partition: Option<i32>,
+    /// The key; null (`None`) and empty differ.
+    pub key: Option<Bytes>,
+    /// The value.
+    pub body: Bytes,
+    /// The headers.
+    pub headers: RecordHeaders,
+    /// Milliseconds since the Unix epoch; `None` for the time of the write.
+    pub timestamp: Option<i64>,
+}
+
+/// What a copy of a received record is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'r> {
+    /// The topic that it was consumed from.
+    pub topic: &'r str,
+    /// Its key.
+    pub key: Option<&'r Bytes>,
+    /// Its headers.
+    pub headers: &'r RecordHeaders,
+}
+
+/// The record of a publish at `now_ms` (Unix milliseconds): to its topic, or, with a delay, to the
+/// shortest tier that is no shorter.
+///
+/// It is stamped with `meta.created_at` only where it is written right after it. A body that is
+/// older comes from an outbox or a redrive: stamped with its age, the broker could delete the
+/// record by the topic's retention before anyone reads it.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`]: an option that Kafka lacks, or a delay that no tier is long enough for.
+pub fn publish(outgoing: Outgoing, tiers: &RetryTiers, now_ms: i64) -> Result<NewRecord, Error> {
+    refuse_unsupported(&outgoing.options)?;
+    let projection = Projection::of(&outgoing.body);
+    let mut headers = RecordHeaders::with_capacity(256);
+    push_projection(&mut headers, &projection, None);
+    let fresh = |created: &i64| now_ms.abs_diff(*created) <= FRESH_MS;
+    let mut timestamp = projection.created_at_ms.filter(fresh);
+    let mut topic = outgoing.queue;
+    if let Some(delay) = outgoing.options.delay.filter(|delay| !delay.is_zero()) {
+        let tier = tiers
+            .for_delay(delay)
+            .ok_or_else(|| too_long(tiers, delay))?;
+        push_control(&mut headers, millis(delay), &topic);
+        topic = tier.topic(&topic).into();
+        timestamp = None;
+    }
+    for (name, value) in RESERVED.carried(&outgoing.headers) {
+        headers.push(name, Some(value.as_bytes()));
+    }
+    Ok(NewRecord {
+        topic,
+        partition: outgoing.options.partition,
+        key: outgoing.options.key,
+        body: outgoing.body,
+        headers,
+        timestamp,
+    })
+}
+
+/// The copy that retries a received record with this body as its `attempts`-th retry: by way of the
+/// tier that the count says, never of a delay (contract §16.5).
+///
+/// # Errors
+///
+/// [`Error::Unsupported`]: there are no tiers.
+pub fn retry(
+    received: Received<'_>,
+    body: Bytes,
+    attempts: u32,
+    tiers: &RetryTiers,
+) -> Result<NewRecord, Error> {
+    let tier = tiers
+        .for_retry(attempts.saturating_sub(1))
+        .ok_or_else(|| no_tiers(received.topic))?;
+    let mut headers = RecordHeaders::with_capacity(256);
+    push_projection(&mut headers, &Projection::of(&body), Some(attempts));
+    push_control(&mut headers, tier.millis(), received.topic);
+    push_carried(&mut headers, received.headers);
+    Ok(copy(
+        tier.topic(received.topic).into(),
+        received.key,
+        body,
+        headers,
+    ))
+}
+
+/// The dead-letter record of a received one. One that is the received body byte for byte
+/// (`verbatim`) keeps the received headers byte for byte as well, so that a redrive meets the
+/// version gate again (contract §9.6).
+pub fn dead_letter(
+    received: Received<'_>,
+    topic: Arc<str>,
+    record: Bytes,
+    verbatim: bool,
+    attempts: u32,
+) -> NewRecord {
+    let headers = if verbatim {
+        received.headers.clone()
+    } else {
+        let mut headers = RecordHeaders::with_capacity(256);
+        push_projection(&mut headers, &Projection::of(&record), Some(attempts));
+        push_carried(&mut headers, received.headers);
+        headers
+    };
+    copy(topic, received.key, record, headers)
+}
+
+/// The record of a tier as it goes back: key, value and headers as they are, but for the tier's own
+/// two; to where its header says, or to the topic that the tier is named after (contract §16.7).
+pub fn bring_back(received: Received<'_>, body: Bytes) -> NewRecord {
+    let named = received.headers.first(ORIGINAL_TOPIC).and_then(text);
+    let named = named.filter(|topic| !topic.is_empty());
+    let stem = stem(received.topic).map(|(stem, _)| stem);
+    let headers = received
+        .headers
+        .iter()
+        .filter(|(name, _)| *name != DELAY && *name != ORIGINAL_TOPIC)
+        .collect();
+    let topic = named.or(stem).unwrap_or(received.topic);
+    copy(topic.into(), received.key, body, headers)
+}
+
+/// What a record's headers say to the core (contract §9.1, §16.3). Of a repeated header the first
+/// counts.
+pub fn facts(received: &RecordHeaders) -> Facts {
+    let mut facts = Facts::default();
+    let (mut version, mut attempts, mut original) = (None, None, None);
+    for (name, value) in received.iter() {
+        let first = match name {
+            SCHEMA_VERSION => &mut version,
+            ATTEMPTS => &mut attempts,
+            ORIGINAL_TOPIC => &mut original,
+            _ => continue,
+        };
+        first.get_or_insert(value);
+    }
+    facts.version = version
+        .flatten()
+        .map_or(VersionProperty::Absent, version_property);
+    facts.attempts = attempts.flatten().and_then(parse_count);
+    facts.original_queue = original.flatten().and_then(text).map(Into::into);
+    facts
+}
+
+/// The headers that a handler sees: text, and none of the binding's own (contract §10.2).
+pub fn surfaced(received: &RecordHeaders) -> Headers {
+    let texts = received
+        .iter()
+        .filter_map(|(name, value)| Some((name, text(value?)?)));
+    RESERVED.surfaced(texts)
+}
+
+/// A copy is stamped with the time of the write: the delay of a tier counts from there.
+fn copy(topic: Arc<str>, key: Option<&Bytes>, body: Bytes, headers: RecordHeaders) -> NewRecord {
+    NewRecord {
+        topic,
+        partition: None,
+        key: key.cloned(),
+        body,
+        headers,
+        timestamp: None,
+    }
+}
+
+fn version_property(value: &[u8]) -> VersionProperty {
+    match text(value) {
+        Some(text) => VersionProperty::Text(text.into()),
+        None => VersionProperty::Other(String::from_utf8_lossy(value).into()),
+    }
+}
+
+fn text(value: &[u8]) -> Option<&str> {
+    std::str::from_utf8(value).ok()
+}
+
+/// The six, each if its member is there and of its type (contract §11C). `attempts` replaces the
+/// body's, which a poison body may not have.
+fn push_projection(headers: &mut RecordHeaders, of: &Projection<'_>, attempts: Option<u32>) {
+    let mut push = |name, value: Option<&str>| {
+        if let Some(value) = value {
+            headers.push(name, Some(value.as_bytes()));
+        }
+    };
+    push(JOB, of.urn.as_deref());
+    push(TRACE_ID, of.trace_id.as_deref());
+    push(MESSAGE_ID, of.id.as_deref());
+    let version = of.schema_version.map(|version| version.to_string());
+    push(SCHEMA_VERSION, version.as_deref());
+    push(SOURCE_LANG, of.lang.as_deref());
+    let attempts = attempts.map(i64::from).or(of.attempts);
+    let attempts = attempts.map(|attempts| attempts.to_string());
+    push(ATTEMPTS, attempts.as_deref());
+}
+
+fn push_control(headers: &mut RecordHeaders, delay_ms: u64, work_topic: &str) {
+    headers.push(DELAY, Some(delay_ms.to_string().as_bytes()));
+    headers.push(ORIGINAL_TOPIC, Some(work_topic.as_bytes()));
+}
+
+fn push_carried(headers: &mut RecordHeaders, received: &RecordHeaders) {
+    for (name, value) in received.iter().filter(|(name, _)| !WRITTEN.contains(name)) {
+        headers.push(name, value);
+    }
+}
+
+fn refuse_unsupported(options: &PublishOptions) -> Result<(), Error> {
+    let lacking = [
+        ("message group", options.group.is_some(), "use a key"),
+        (
+            "deduplication id",
+            options.deduplication_id.is_some(),
+            "the producer itself writes a record once",
+        ),
+        (
+            "priority",
+            options.priority.is_some(),
+            "a topic is read in order",
+        ),
+        (
+            "time to live",
+            options.time_to_live.is_some(),
+            "retention belongs to the topic",
+        ),
+    ];
+    match lacking.into_iter().find(|(_, asked, _)| *asked) {
+        None => Ok(()),
+        Some((feature, _, instead)) => Err(Error::Unsupported {
+            broker: crate::BROKER,
+            feature,
+            context: instead.to_owned(),
+        }),
+    }
+}
+
+fn too_long(tiers: &RetryTiers, delay: Duration) -> Error {
+    let longest = tiers.iter().last().map(|tier| tier.delay);
+    Error::Unsupported {
+        broker: crate::BROKER,
+        feature: "delay of this length",
+        context: match longest {
+            Some(longest) => {
+                format!("{delay:?} is longer than the longest retry tier, {longest:?}")
+            }
+            None => "no retry tiers are configured".to_owned(),
+        },
+    }
+}
+
+fn no_tiers(topic: &str) -> Error {
+    Error::Unsupported {
+        broker: crate::BROKER,
+        feature: "retry without retry tiers",
+        context: format!("`{topic}` has none: the message holds its lane and comes again at once"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

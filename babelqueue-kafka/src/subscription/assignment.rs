@@ -1,0 +1,350 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use babelqueue_core::transport::{Delivery, Fence};
+
+use crate::book::{Book, Commit, Read};
+use crate::record::Record;
+
+/// One partition of one topic, and its number in this subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) topic: Arc<str>,
+    pub(crate) partition: i32,
+    /// The scope of its lanes.
+    pub(crate) scope: u64,
+}
+
+/// The partitions that this member has, and the deliveries of them that are not settled. No I/O and
+/// no waiting: it lives under one lock, which the polling thread, the receiver and the settler take
+/// in turn.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    partitions: BTreeMap<u64, Held>,
+    /// The most that is given out of one partition.
+    share: usize,
+    /// The scope that the last receive ended with: the next one goes on behind it.
+    last_given: u64,
+    generation: u64,
+    /// Whether nothing is given out any more, and what comes back stays back.
+    closing: bool,
+}
+
+/// A partition that this member has.
+#[derive(Debug)]
+struct Held {
+    source: Source,
+    book: Book<Entry>,
+    /// Read, and not given out.
+    inbox: VecDeque<Arc<Delivery>>,
+    /// Given out, and neither settled nor taken back.
+    out: usize,
+    /// Whether it goes to another member.
+    leaving: bool,
+    generation: u64,
+    /// Rises with whatever changes the commit; `committed` is what it was at the last one.
+    changes: u64,
+    committed: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    delivery: Arc<Delivery>,
+    given: bool,
+}
+
+/// A commit that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) source: Source,
+    pub(crate) commit: Commit,
+}
+
+impl Assignment {
+    /// No partitions yet; of each, `share` may be given out at a time.
+    pub(crate) fn new(share: usize) -> Self {
+        Self {
+            partitions: BTreeMap::new(),
+            share,
+            last_given: 0,
+            generation: 0,
+            closing: false,
+        }
+    }
+
+    /// Takes a partition on, at what is committed of it.
+    pub(crate) fn add(&mut self, source: Source, commit: Option<&Commit>) {
+        self.generation += 1;
+        let held = Held {
+            book: commit.map_or_else(Book::new, Book::resumed),
+            inbox: VecDeque::new(),
+            out: 0,
+            leaving: false,
+            generation: self.generation,
+            changes: 0,
+            committed: 0,
+            source,
+        };
+        self.forget(held.source.scope);
+        self.partitions.insert(held.source.scope, held);
+    }
+
+    /// How many more records of this partition can be read, and the generation that their
+    /// deliveries get.
+    pub(crate) fn room(&self, scope: u64) -> Option<(usize, u64)> {
+        let held = self.partitions.get(&scope)?;
+        let room = (2 * self.share).saturating_sub(held.book.len());
+        let open = !self.closing && !held.leaving && room > 0;
+        open.then_some((room, held.generation))
+    }
+
+    /// Takes in what was read of a partition, in order.
+    pub(crate) fn take_in(&mut self, scope: u64, read: impl IntoIterator<Item = (i64, Delivery)>) {
+        let Some(held) = self.partitions.get_mut(&scope) else {
+            return;
+        };
+        for (offset, delivery) in read {
+            held.changes += 1;
+            match held.book.read(offset) {
+                Read::Done => continue,
+                Read::New => {}
+                Read::Anew(gone) => {
+                    let source = &held.source;
+                    tracing::warn!(topic = %source.topic, partition = source.partition, offset,
+                        "the log has begun anew below what was read of it");
+                    held.lose(gone);
+                    held.inbox.retain(|waiting| !waiting.is_lost());
+                }
+            }
+            let delivery = Arc::new(delivery);
+            held.inbox.push_back(Arc::clone(&delivery));
+            let given = false;
+            held.book.push(offset, Entry { delivery, given });
+        }
+    }
+
+    /// Gives out at most `max` deliveries, from each partition in turn.
+    pub(crate) fn give(&mut self, max: usize) -> Vec<Arc<Delivery>> {
+        if self.closing {
+            return Vec::new();
+        }
+        let (share, last) = (self.share, self.last_given);
+        let mut given = Vec::new();
+        let (before, after): (Vec<_>, Vec<_>) = self
+            .partitions
+            .values_mut()
+            .filter(|held| !held.leaving)
+            .partition(|held| held.source.scope <= last);
+        for held in after.into_iter().chain(before) {
+            let room = share.saturating_sub(held.out).min(max - given.len());
+            for _ in 0..room {
+                let Some(delivery) = held.inbox.pop_front() else {
+                    break;
+                };
+                held.give(&delivery);
+                given.push(delivery);
+            }
+            if given.len() == max {
+                self.last_given = held.source.scope;
+                break;
+            }
+        }
+        given
+    }
+
+    /// Whether [`give`](Self::give) would give anything.
+    pub(crate) fn can_give(&self) -> bool {
+        let open = |held: &Held| !held.leaving && !held.inbox.is_empty() && held.out < self.share;
+        !self.closing && self.partitions.values().any(open)
+    }
+
+    /// Whether this very delivery is still out: not settled, taken back or lost since.
+    pub(crate) fn is_out(&self, delivery: &Arc<Delivery>) -> bool {
+        let Some(record) = Record::of(delivery) else {
+            return false;
+        };
+        let held = self.partitions.get(&record.scope);
+        let entry = held.and_then(|held| held.book.get(record.offset));
+        entry.is_some_and(|entry| Arc::ptr_eq(&entry.delivery, delivery))
+    }
+
+    /// Settles a delivery; whether it was out.
+    pub(crate) fn settle(&mut self, delivery: &Arc<Delivery>) -> bool {
+        let Some((record, held)) = self.held_of(delivery) else {
+            return false;
+        };
+        held.book.settle(record.offset);
+        held.out = held.out.saturating_sub(1);
+        held.changes += 1;
+        true
+    }
+
+    /// Takes a delivery back, and with it what was given out behind it in its lane; they are given
+    /// out again, in order. Whether it was out.
+    pub(crate) fn rewind(&mut self, delivery: &Arc<Delivery>) -> bool {
+        let give_again = !self.closing;
+        let Some((record, held)) = self.held_of(delivery) else {
+            return false;
+        };
+        let from = record.offset;
+        let same_lane = |at: i64, other: &Delivery| {
+            at == from || (delivery.lane.is_some() && other.lane == delivery.lane)
+        };
+        let back: Vec<i64> = held
+            .book
+            .from(from)
+            .filter(|(at, entry)| entry.given && same_lane(*at, &entry.delivery))
+            .map(|(at, _)| at)
+            .collect();
+        for &offset in back.iter().rev() {
+            held.take_back(offset, give_again);
+        }
+        true
+    }
+
+    /// Begins to give partitions away: what waits is taken back at once, what runs may finish.
+    pub(crate) fn leave(&mut self, scopes: &[u64]) {
+        for scope in scopes {
+            if let Some(held) = self.partitions.get_mut(scope) {
+                held.leaving = true;
+                held.take_back_waiting();
+            }
+        }
+    }
+
+    /// Begins the end: as [`leave`](Self::leave) for all, but what was given out is left to come
+    /// home by itself.
+    pub(crate) fn close(&mut self) {
+        self.closing = true;
+        for held in self.partitions.values_mut() {
+            held.inbox.clear();
+        }
+    }
+
+    /// Whether nothing of these partitions is out.
+    pub(crate) fn is_home(&self, scopes: &[u64]) -> bool {
+        let out = |scope| self.partitions.get(scope).map_or(0, |held| held.out);
+        scopes.iter().all(|scope| out(scope) == 0)
+    }
+
+    /// Gives a partition up: what is out of it is lost.
+    pub(crate) fn forget(&mut self, scope: u64) {
+        if let Some(mut held) = self.partitions.remove(&scope) {
+            let gone = held.book.clear();
+            held.lose(gone);
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn scopes(&self) -> Vec<u64> {
+        self.partitions.keys().copied().collect()
+    }
+
+    /// The commits of what has changed since the last time; with `scopes`, of these alone.
+    pub(crate) fn due(&mut self, scopes: Option<&[u64]>) -> Vec<Due> {
+        let wanted = |held: &Held| {
+            held.changes != held.committed
+                && scopes.is_none_or(|scopes| scopes.contains(&held.source.scope))
+        };
+        self.partitions
+            .values_mut()
+            .filter(|held| wanted(held))
+            .filter_map(Held::due)
+            .collect()
+    }
+
+    /// Says that a commit has not arrived, so that it falls due again.
+    pub(crate) fn commit_again(&mut self, scope: u64) {
+        if let Some(held) = self.partitions.get_mut(&scope) {
+            held.changes += 1;
+        }
+    }
+
+    /// The partition that a delivery is still out of, and its record.
+    fn held_of<'d>(&mut self, delivery: &'d Arc<Delivery>) -> Option<(&'d Record, &mut Held)> {
+        if !self.is_out(delivery) {
+            return None;
+        }
+        let record = Record::of(delivery)?;
+        Some((record, self.partitions.get_mut(&record.scope)?))
+    }
+}
+
+impl Held {
+    fn give(&mut self, delivery: &Arc<Delivery>) {
+        self.out += 1;
+        if let Some(record) = Record::of(delivery) {
+            let entry = Entry {
+                delivery: Arc::clone(delivery),
+                given: true,
+            };
+            self.book.replace(record.offset, entry);
+        }
+    }
+
+    /// Loses the delivery of the unsettled record at `offset`, and puts another in its place.
+    fn take_back(&mut self, offset: i64, give_again: bool) {
+        let Some(entry) = self.book.get(offset) else {
+            return;
+        };
+        let old = Arc::clone(&entry.delivery);
+        old.mark_lost();
+        self.out = self.out.saturating_sub(1);
+        let delivery = Arc::new(another(&old));
+        if give_again && !self.leaving {
+            self.inbox.push_front(Arc::clone(&delivery));
+        }
+        let given = false;
+        self.book.replace(offset, Entry { delivery, given });
+    }
+
+    fn take_back_waiting(&mut self) {
+        self.inbox.clear();
+        let waiting: Vec<i64> = self
+            .book
+            .from(i64::MIN)
+            .filter(|(_, entry)| entry.given)
+            .filter(|(_, entry)| Record::of(&entry.delivery).is_some_and(Record::take_back))
+            .map(|(at, _)| at)
+            .collect();
+        for offset in waiting {
+            self.take_back(offset, false);
+        }
+    }
+
+    fn lose(&mut self, gone: Vec<Entry>) {
+        for entry in gone {
+            entry.delivery.mark_lost();
+            if entry.given {
+                self.out = self.out.saturating_sub(1);
+            }
+        }
+    }
+
+    fn due(&mut self) -> Option<Due> {
+        self.committed = self.changes;
+        let commit = self.book.commit()?;
+        let source = self.source.clone();
+        Some(Due { source, commit })
+    }
+}
+
+/// Another delivery of the same record, one generation on.
+fn another(old: &Delivery) -> Delivery {
+    let mut again = Delivery::new(Arc::clone(&old.queue), old.body.clone());
+    again.headers = old.headers.clone();
+    again.key.clone_from(&old.key);
+    again.facts = old.facts.clone();
+    again.lane.clone_from(&old.lane);
+    again.fence = Fence {
+        generation: old.fence.generation + 1,
+        ..old.fence
+    };
+    match Record::of(old) {
+        Some(record) => again.with_native(record.again()),
+        None => again,
+    }
+}
+
+#[cfg(test)]
+mod tests;

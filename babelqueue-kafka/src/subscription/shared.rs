@@ -1,0 +1,95 @@
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use babelqueue_core::Error;
+use babelqueue_core::transport::Delivery;
+use tokio::sync::Notify;
+
+use super::assignment::Assignment;
+
+/// What the polling thread, the receiver and the settler share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    assignment: Mutex<Assignment>,
+    /// Rung when there may be something to give out.
+    bell: Notify,
+    /// The polling thread, to be woken when there is room or work for it.
+    poller: OnceLock<Thread>,
+    /// The refusal that ended the subscription.
+    refusal: OnceLock<String>,
+}
+
+impl Shared {
+    pub(crate) fn new(share: usize) -> Self {
+        Self {
+            assignment: Mutex::new(Assignment::new(share)),
+            bell: Notify::new(),
+            poller: OnceLock::new(),
+            refusal: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Assignment> {
+        self.assignment
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which thread polls.
+    pub(crate) fn polled_by(&self, thread: Thread) {
+        let _ = self.poller.set(thread);
+    }
+
+    /// Wakes the polling thread.
+    pub(crate) fn wake_poller(&self) {
+        if let Some(poller) = self.poller.get() {
+            poller.unpark();
+        }
+    }
+
+    /// Tells the receiver that there may be something for it.
+    pub(crate) fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Ends the subscription with a refusal.
+    pub(crate) fn refuse(&self, context: String) {
+        let _ = self.refusal.set(context);
+        self.ring();
+    }
+
+    /// The next deliveries; waits for the first. Cancel-safe: nothing is given out before it
+    /// returns.
+    pub(crate) async fn receive(&self, max: usize) -> Result<Vec<Arc<Delivery>>, Error> {
+        loop {
+            let rung = self.bell.notified();
+            if let Some(context) = self.refusal.get() {
+                return Err(Error::refused("receive", context));
+            }
+            let given = self.lock().give(max.max(1));
+            if !given.is_empty() {
+                self.wake_poller();
+                return Ok(given);
+            }
+            rung.await;
+        }
+    }
+
+    /// Settles what needs no broker; whether it was still out.
+    pub(crate) fn settle(&self, delivery: &Arc<Delivery>) -> bool {
+        self.lock().settle(delivery)
+    }
+
+    /// Takes a delivery and its lane back; whether it was still out.
+    pub(crate) fn rewind(&self, delivery: &Arc<Delivery>) -> bool {
+        self.lock().rewind(delivery)
+    }
+
+    /// After settlements: there may be room to read, and lanes to go on with.
+    pub(crate) fn settled(&self) {
+        self.wake_poller();
+        if self.lock().can_give() {
+            self.ring();
+        }
+    }
+}
