@@ -8,7 +8,7 @@ pub(crate) fn classified(operation: &'static str, subject: &str, cause: KafkaErr
     if let KafkaError::ClientConfig(_, what, property, _value) = &cause {
         // The value may be a secret.
         let hint = if property.starts_with("ssl") || property.starts_with("sasl") {
-            " (see the features `ssl` and `gssapi` of this crate)"
+            " (TLS and SCRAM need the feature `ssl` of this crate)"
         } else {
             ""
         };
