@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::Envelope;
 use super::members::{Forbidden, Members, is_identity};
-use crate::json::{self, Edit, Fault, FaultKind, Kind, Span};
+use crate::json::{self, Edit, Fault, FaultKind, Kind};
 use crate::verdict::Verdict;
 
 /// A decoded body: the envelope, and what was noticed on the way.
@@ -289,13 +289,11 @@ fn warnings(members: &Members, body: &[u8]) -> Vec<Warning> {
 
 /// The body without its forbidden keys, and with `urn` folded into `job`; the rest byte for byte.
 fn canonical(body: &Bytes, members: &Members) -> Result<Vec<u8>, Fault> {
-    let text = text_of(members.root.of(body));
-    let base = members.root.range().start;
-    let in_body = |span: Span| Span::new(span.range().start + base, span.range().end + base);
     let job_is_identity = is_identity(members.job.of(body));
-    json::edit_object(text, |key, value| {
-        let value = in_body(value);
-        match key.text().as_ref() {
+    json::edit_object(
+        text_of(body),
+        members.root.range().start,
+        |key, value| match key.text().as_ref() {
             "job" if value == members.job && !job_is_identity => {
                 Edit::Value(Cow::Borrowed(members.urn.of(body)))
             }
@@ -307,13 +305,13 @@ fn canonical(body: &Bytes, members: &Members) -> Result<Vec<u8>, Fault> {
                 Err(_) => Edit::Keep,
             },
             _ => Edit::Keep,
-        }
-    })
+        },
+    )
 }
 
 /// `meta` without its forbidden keys; fails where it is no object.
 fn without_forbidden(meta: &[u8]) -> Result<Vec<u8>, Fault> {
-    json::edit_object(text_of(meta), |key, _| {
+    json::edit_object(text_of(meta), 0, |key, _| {
         match Forbidden::in_meta(&key.text()) {
             Some(_) => Edit::Drop,
             None => Edit::Keep,

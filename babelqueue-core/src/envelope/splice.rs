@@ -32,12 +32,7 @@ impl Envelope {
     #[must_use]
     pub fn with_dead_letter(&self, block: &DeadLetter) -> Self {
         let block = block.to_json();
-        let attempts = self.members.attempts;
-        let place = if attempts.is_absent() {
-            self.end()
-        } else {
-            attempts.range().end
-        };
+        let place = self.after_attempts();
         let mut changed = self.with_member(self.members.dead_letter, DEAD_LETTER, &block, place);
         if self.members.dead_letter.is_absent() {
             let start = place + DEAD_LETTER.len();
@@ -53,8 +48,8 @@ impl Envelope {
         if self.members.dead_letter.is_absent() {
             return self.clone();
         }
-        let root = text_of(self.members.root.of(&self.bytes));
-        let stripped = json::edit_object(root, |key, _| {
+        let start = self.members.root.range().start;
+        let stripped = json::edit_object(text_of(&self.bytes), start, |key, _| {
             if key.text() == "dead_letter" {
                 Edit::Drop
             } else {
@@ -113,6 +108,20 @@ impl Envelope {
             bytes: Bytes::from(body),
             members,
         }
+    }
+
+    /// Where a member goes that follows `attempts`: before the comma or brace after it. At the end
+    /// where there is no `attempts`.
+    fn after_attempts(&self) -> usize {
+        let attempts = self.members.attempts;
+        if attempts.is_absent() {
+            return self.end();
+        }
+        let end = attempts.range().end;
+        let blanks = self.bytes[end..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_whitespace());
+        end + blanks.count()
     }
 
     /// Offset of the closing brace.
@@ -209,10 +218,16 @@ mod tests {
 
     #[test]
     fn a_redrive_sends_back_what_was_there_before() {
-        let before = r#"{"job":"j","attempts":3,"x": 1 }"#;
-        let dead = envelope(before).with_dead_letter(&block());
-        assert_eq!(text(&dead.without_dead_letter()), before);
-        assert_eq!(text(&envelope(before).without_dead_letter()), before);
+        for before in [
+            r#"{"job":"j","attempts":3,"x": 1 }"#,
+            r#"{ "job":"j", "attempts" : 3 , "x": 1 }"#,
+            r#"{"job":"j","attempts":3 }"#,
+            r#"{ "job":"j" }"#,
+        ] {
+            let dead = envelope(before).with_dead_letter(&block());
+            assert_eq!(text(&dead.without_dead_letter()), before);
+            assert_eq!(text(&envelope(before).without_dead_letter()), before);
+        }
         let twice = envelope(r#"{"dead_letter":{},"job":"j","dead_l\u0065tter":null}"#);
         assert_eq!(text(&twice.without_dead_letter()), r#"{"job":"j"}"#);
     }

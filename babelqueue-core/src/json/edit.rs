@@ -15,19 +15,20 @@ pub(crate) enum Edit<'a> {
     Name(&'static str),
 }
 
-/// Writes `object` (one valid JSON object, nothing around it) again with some members changed. What
-/// is kept comes back byte for byte, the blanks around it included.
+/// Writes `text` again with some members changed of the valid object that begins at `at`. What is
+/// kept comes back byte for byte: what stands around the object, and the blanks around each member.
 pub(crate) fn edit_object<'a>(
-    object: &'a str,
+    text: &'a str,
+    at: usize,
     mut edit: impl FnMut(Key<'a>, Span) -> Edit<'a>,
 ) -> Result<Vec<u8>, Fault> {
-    let bytes = object.as_bytes();
+    let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
-    out.push(b'{');
     // Where the next member's text begins: after the brace, or after the comma before it.
-    let mut begin = 1;
+    let mut begin = at + 1;
+    out.extend_from_slice(&bytes[..begin]);
     let mut kept = false;
-    let mut scanner = Scanner::new(object);
+    let mut scanner = Scanner::starting_at(text, at);
     scanner.object(|scanner, key| {
         let start = scanner.at();
         scanner.value::<false>()?;
@@ -50,11 +51,11 @@ pub(crate) fn edit_object<'a>(
         member.write(&mut out, bytes, &edit);
         Ok(())
     })?;
-    out.push(b'}');
+    out.extend_from_slice(&bytes[scanner.at() - 1..]);
     Ok(out)
 }
 
-/// The value of the last member of that name, where each value is told by its offsets in `object`.
+/// The value of the last member of that name in `object`, a valid one with nothing around it.
 pub(crate) fn last_member(object: &str, name: &str) -> Option<Span> {
     let mut found = None;
     let mut scanner = Scanner::new(object);

@@ -47,9 +47,13 @@ impl<'a> Key<'a> {
 
 impl<'a> Scanner<'a> {
     pub(crate) const fn new(text: &'a str) -> Self {
+        Self::starting_at(text, 0)
+    }
+
+    pub(crate) const fn starting_at(text: &'a str, at: usize) -> Self {
         Self {
             text: text.as_bytes(),
-            at: 0,
+            at,
         }
     }
 

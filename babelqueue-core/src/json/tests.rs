@@ -435,9 +435,12 @@ fn a_pointer_into_a_hostile_body_stays_short() {
 #[test]
 fn an_edit_keeps_what_it_does_not_touch() {
     let object = r#"{ "a" : 1 ,"b":[1, 2],"b" : "x" , "c":{} }"#;
+    let text = format!("around {object} it");
     let edited = |edit: fn(&str) -> Edit<'static>| {
-        let bytes = edit_object(object, |key, _| edit(&key.text())).unwrap();
-        String::from_utf8(bytes).unwrap()
+        let bytes = edit_object(&text, 7, |key, _| edit(&key.text())).unwrap();
+        let edited = String::from_utf8(bytes).unwrap();
+        let object = edited.strip_prefix("around ").unwrap().strip_suffix(" it");
+        object.unwrap().to_owned()
     };
     assert_eq!(edited(|_| Edit::Keep), object);
     assert_eq!(edited(|_| Edit::Drop), "{}");

@@ -1,0 +1,9 @@
+//! See `invariants`: `cargo fuzz run --sanitizer none verdict`.
+
+#![no_main]
+
+#[path = "../../babelqueue-core/tests/support/invariants.rs"]
+#[allow(dead_code)]
+mod invariants;
+
+libfuzzer_sys::fuzz_target!(|body: &[u8]| invariants::verdict(body));
