@@ -15,6 +15,7 @@ mod packages;
 mod root;
 mod suite;
 mod test;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Chore {
     Package,
     /// Start the brokers, run every test, and stop what was started
     Test,
+    /// Check the rules of the house
+    Tidy,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Lean => lean::run(),
         Chore::Package => package::run(),
         Chore::Test => test::run(),
+        Chore::Tidy => tidy::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
