@@ -3,7 +3,12 @@
 use std::process::ExitCode;
 
 use babelqueue_conformance::Package;
+use babelqueue_core::memory::Memory;
+use babelqueue_core::transport::Transport as _;
 
 fn main() -> ExitCode {
-    Package::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")).main()
+    let memory = Memory::new().capabilities().clone();
+    Package::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+        .page(env!("CARGO_MANIFEST_DIR"), vec![("memory", memory)])
+        .main()
 }

@@ -14,7 +14,14 @@ mod harness;
 pub mod json;
 #[cfg(feature = "runners")]
 mod met;
+#[cfg(feature = "runners")]
+mod page;
 mod suite;
+
+/// The example of the repository's page compiles.
+#[cfg(all(doctest, feature = "runners"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;
 
 use std::fmt;
 

@@ -7,13 +7,14 @@ mod tamper;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use babelqueue_core::transport::Capabilities;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::{Case, Met, Section, Suite, Unmet, core_sections};
+use crate::{Case, Met, Section, Suite, Unmet, core_sections, page};
 use outcomes::Outcomes;
 
 /// The folder that the results file of each package goes to (contract §17B.4).
@@ -49,6 +50,7 @@ pub struct Package {
     version: &'static str,
     bindings: Vec<&'static str>,
     runners: BTreeMap<&'static str, Runner>,
+    page: Option<(PathBuf, Vec<(&'static str, Capabilities)>)>,
 }
 
 impl Package {
@@ -59,6 +61,7 @@ impl Package {
             version,
             bindings: Vec::new(),
             runners: BTreeMap::new(),
+            page: None,
         };
         for (section, runner) in core_sections() {
             package = package.section(section, *runner);
@@ -81,6 +84,20 @@ impl Package {
         runner: impl Fn(&Case) -> Met + Send + Sync + 'static,
     ) -> Self {
         self.runners.insert(name, Arc::new(runner));
+        self
+    }
+
+    /// The page of the package in `folder` (`env!("CARGO_MANIFEST_DIR")`), and the repository's,
+    /// say of these transports what they say of themselves, each under a name of its own. The
+    /// tables stand between `<!-- capabilities -->` and `<!-- /capabilities -->`; a run with
+    /// `BQ_WRITE_PAGES` set writes them.
+    #[must_use]
+    pub fn page(
+        mut self,
+        folder: &'static str,
+        transports: Vec<(&'static str, Capabilities)>,
+    ) -> Self {
+        self.page = Some((PathBuf::from(folder), transports));
         self
     }
 
@@ -120,6 +137,11 @@ impl Package {
 
     fn trials(&self, suite: &Suite, outcomes: &Outcomes) -> Vec<Trial> {
         let mut trials = vec![self.completeness(suite)];
+        if let Some((folder, transports)) = self.page.clone() {
+            trials.push(Trial::test("page/capabilities", move || {
+                page::check(&folder, &transports).map_err(Failed::from)
+            }));
+        }
         for section in suite.in_scope(&self.bindings) {
             let Some(runner) = self.runners.get(&*section.name) else {
                 continue;
