@@ -3,7 +3,7 @@
 #![no_main]
 
 #[path = "../../babelqueue-core/tests/support/invariants.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each target holds bodies against its own part")]
 mod invariants;
 
 libfuzzer_sys::fuzz_target!(|body: &[u8]| invariants::poison_record(body));

@@ -6,6 +6,7 @@
     reason = "a command-line program"
 )]
 
+mod apt;
 mod bench;
 mod brokers;
 mod cargo;
@@ -13,6 +14,7 @@ mod lean;
 mod package;
 mod packages;
 mod root;
+mod soak;
 mod suite;
 mod test;
 mod tidy;
@@ -44,6 +46,8 @@ enum Chore {
     Lean,
     /// Pack each published package, and build it from what was packed
     Package,
+    /// Run what takes minutes: by hand, not in CI
+    Soak(soak::Options),
     /// Start the brokers, run every test, and stop what was started
     Test,
     /// Check the rules of the house
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Conformance(options) => suite::run(&options),
         Chore::Lean => lean::run(),
         Chore::Package => package::run(),
+        Chore::Soak(options) => soak::run(&options),
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
     };

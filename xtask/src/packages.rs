@@ -1,7 +1,7 @@
 //! The packages that are published.
 
-use crate::Result;
 use crate::root::root;
+use crate::{Result, apt};
 
 /// A published package.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct Package {
     pub(crate) bindings: &'static [&'static str],
     /// The servers that its live tests need.
     pub(crate) brokers: &'static [&'static str],
+    /// The C headers that it builds with, each with the Debian package that brings it.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
 }
 
 /// All packages, in publish order: each after those that it depends on. One that has no folder yet
@@ -21,46 +23,55 @@ const ALL: &[Package] = &[
         name: "babelqueue-core",
         bindings: &[],
         brokers: &[],
+        headers: &[],
     },
     Package {
         name: "babelqueue-redis",
         bindings: &["redis"],
         brokers: &["redis", "redis-durable"],
+        headers: &[],
     },
     Package {
         name: "babelqueue-amqp",
         bindings: &["amqp"],
         brokers: &[],
+        headers: &[],
     },
     Package {
         name: "babelqueue-sqs",
         bindings: &["sqs"],
         brokers: &[],
+        headers: &[],
     },
     Package {
         name: "babelqueue-asb",
         bindings: &["asb"],
         brokers: &[],
+        headers: &[],
     },
     Package {
         name: "babelqueue-artemis",
         bindings: &["artemis"],
         brokers: &[],
+        headers: &[],
     },
     Package {
         name: "babelqueue-kafka",
         bindings: &["kafka"],
         brokers: &[],
+        headers: &[("zlib.h", "zlib1g-dev"), ("openssl/ssl.h", "libssl-dev")],
     },
     Package {
         name: "babelqueue-pulsar",
         bindings: &["pulsar"],
         brokers: &[],
+        headers: &[],
     },
     Package {
         name: "babelqueue-otel",
         bindings: &["otel"],
         brokers: &[],
+        headers: &[],
     },
 ];
 
@@ -68,6 +79,14 @@ const ALL: &[Package] = &[
 pub(crate) fn all() -> Vec<&'static Package> {
     let there = |package: &&Package| root().join(package.name).join("Cargo.toml").is_file();
     ALL.iter().filter(there).collect()
+}
+
+/// Installs what the packages build with, where it is missing.
+pub(crate) fn prepare(packages: &[&Package]) -> Result {
+    for (header, package) in packages.iter().flat_map(|package| package.headers) {
+        apt::need_header(header, package)?;
+    }
+    Ok(())
 }
 
 /// The package of that name.

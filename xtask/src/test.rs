@@ -11,6 +11,7 @@ use crate::{Result, brokers, cargo, packages, suite};
 /// closes with the counts.
 pub(crate) fn run() -> Result {
     let packages = packages::all();
+    packages::prepare(&packages)?;
     let results = target().join("conformance");
     suite::prepare(&results, &packages)?;
 

@@ -3,7 +3,6 @@
 //!
 //! A broker is a [`Broker`]; what is the same for all (start, wait, stop, kill) is in [`server`].
 
-mod apt;
 mod redis;
 mod server;
 

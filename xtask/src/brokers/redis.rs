@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Broker, apt};
-use crate::Result;
+use super::Broker;
+use crate::{Result, apt};
 
 /// Without persistence: for tests and benches.
 pub(super) const PLAIN: Redis = Redis {

@@ -32,6 +32,7 @@ pub(super) fn run(options: &Selection) -> Result {
         Some(folder) => std::path::absolute(folder)?,
         None => target().join("conformance"),
     };
+    packages::prepare(&packages)?;
     prepare(&out, &packages)?;
 
     let servers = brokers::up_for(&packages)?;

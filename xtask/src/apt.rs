@@ -1,13 +1,28 @@
-//! Debian packages, installed where a program is missing.
+//! Debian packages, installed where what they bring is missing.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
 
 use crate::Result;
 
 /// Makes sure that `program` is in the path; installs the Debian package `package` otherwise.
-pub(super) fn need(program: &str, package: &str) -> Result {
-    if is_in_path(program) {
+pub(crate) fn need(program: &str, package: &str) -> Result {
+    let is_there = || {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    need_unless(is_there, package)
+}
+
+/// The same for a C header, by its name under the system's own folder.
+pub(crate) fn need_header(header: &str, package: &str) -> Result {
+    let is_there = || Path::new("/usr/include").join(header).is_file();
+    need_unless(is_there, package)
+}
+
+fn need_unless(is_there: impl Fn() -> bool, package: &str) -> Result {
+    if is_there() {
         return Ok(());
     }
     println!("installing {package} …");
@@ -16,10 +31,10 @@ pub(super) fn need(program: &str, package: &str) -> Result {
         apt(&["update", "-qq"])?;
         install(package)?;
     }
-    if is_in_path(program) {
+    if is_there() {
         return Ok(());
     }
-    Err(format!("{package} is installed, but there is no {program}").into())
+    Err(format!("{package} is installed, but what it should bring is not there").into())
 }
 
 fn install(package: &str) -> Result {
@@ -39,9 +54,4 @@ fn apt(arguments: &[&str]) -> Result {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("apt-get {} failed: {}", arguments.join(" "), said.trim()).into())
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

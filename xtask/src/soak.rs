@@ -1,0 +1,66 @@
+//! `cargo xtask soak`: what takes minutes. By hand; CI runs the short form of each.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::{Args, Subcommand};
+
+use crate::root::{root, target};
+use crate::{Result, cargo};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    name: Name,
+}
+
+#[derive(Subcommand)]
+enum Name {
+    /// Feed the decoder, the verdict and the poison record with bodies that libFuzzer makes up
+    Fuzz {
+        /// One target only: decode, verdict or `poison_record`
+        target: Option<String>,
+        /// Seconds for each target
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+    },
+}
+
+pub(crate) fn run(options: &Options) -> Result {
+    match &options.name {
+        Name::Fuzz { target, seconds } => fuzz(target.as_deref(), *seconds),
+    }
+}
+
+fn fuzz(only: Option<&str>, seconds: u64) -> Result {
+    let cargo_fuzz = installed("cargo-fuzz")?;
+    let targets: Vec<String> = std::fs::read_dir(root().join("fuzz/fuzz_targets"))?
+        .filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned))
+        .filter(|name| only.is_none_or(|only| only == name))
+        .collect();
+    if targets.is_empty() {
+        return Err("there is no such target".into());
+    }
+    for name in targets {
+        println!("{name}: {seconds} s");
+        let mut command = Command::new(&cargo_fuzz);
+        command
+            .current_dir(root())
+            // The sanitizers want a nightly compiler; the core has no `unsafe` for them to watch.
+            .args(["fuzz", "run", "--sanitizer", "none", &name, "--"])
+            .arg(format!("-max_total_time={seconds}"));
+        cargo::run(&mut command)?;
+    }
+    Ok(())
+}
+
+/// A cargo tool, installed under `target/` where it is missing.
+fn installed(tool: &str) -> Result<PathBuf> {
+    let folder = target().join("tools");
+    let path = folder.join("bin").join(tool);
+    if !path.is_file() {
+        let mut install = cargo::command(&["install", "--locked", tool, "--root"]);
+        cargo::run(install.arg(&folder))?;
+    }
+    Ok(path)
+}
