@@ -110,6 +110,10 @@ pub struct SubscribeOptions {
     /// to exist before they are written to checks it at the start, rather than when the first
     /// message has failed for good.
     pub dead_letter: Option<Arc<str>>,
+    /// Whether deliveries may be settled with [`Settlement::Retry`]: a broker that retries by way
+    /// of other queues (Kafka's tiers) checks those at the start, and serves them meanwhile. `false`
+    /// for who only drains a queue, a dead-letter queue most of all, which has no such others.
+    pub retries: bool,
 }
 
 impl SubscribeOptions {
@@ -121,6 +125,7 @@ impl SubscribeOptions {
             prefetch,
             scope_share: prefetch,
             dead_letter: None,
+            retries: true,
         }
     }
 
@@ -128,6 +133,13 @@ impl SubscribeOptions {
     #[must_use]
     pub fn scope_share(mut self, share: usize) -> Self {
         self.scope_share = share.max(1);
+        self
+    }
+
+    /// The same for who settles nothing with a retry.
+    #[must_use]
+    pub fn without_retries(mut self) -> Self {
+        self.retries = false;
         self
     }
 
