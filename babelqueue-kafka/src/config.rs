@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use babelqueue_core::Error;
 use babelqueue_core::clock::{Clock, SystemClock};
+use babelqueue_core::transport::{Capabilities, Delay, Prefetch, PublishFeatures, Rules};
 use rdkafka::ClientConfig;
 
 use crate::tiers::RetryTiers;
@@ -52,6 +53,7 @@ pub struct Config {
     pub(crate) order: Order,
     pub(crate) tiers: RetryTiers,
     pub(crate) reinjector: bool,
+    pub(crate) reinject_group: String,
     pub(crate) new_topics: Option<NewTopics>,
     pub(crate) commit_interval: Duration,
     pub(crate) revoke_timeout: Duration,
@@ -84,6 +86,7 @@ impl Config {
             order: Order::default(),
             tiers: RetryTiers::NONE,
             reinjector: true,
+            reinject_group: REINJECT_GROUP.to_owned(),
             new_topics: None,
             commit_interval: Duration::from_millis(200),
             revoke_timeout: Duration::from_secs(10),
@@ -118,6 +121,13 @@ impl Config {
     /// are set; switch it off where [`Reinjector`](crate::Reinjector) runs as a program of its own.
     pub fn reinjector(mut self, beside_the_worker: bool) -> Self {
         self.reinjector = beside_the_worker;
+        self
+    }
+
+    /// The group of the re-injectors; [`REINJECT_GROUP`] where it is not set. One for all of a
+    /// cluster's queues will do; one of its own keeps a queue out of the others' rebalances.
+    pub fn reinject_group(mut self, group: impl Into<String>) -> Self {
+        self.reinject_group = group.into();
         self
     }
 
@@ -166,6 +176,26 @@ impl Config {
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// What a connection with this configuration can do.
+    pub fn capabilities(&self) -> Capabilities {
+        let (rules, delay) = if self.tiers.is_empty() {
+            (Rules::KAFKA, Delay::Unsupported)
+        } else {
+            (Rules::KAFKA_WITH_TIERS, Delay::Tiers)
+        };
+        let mut options = PublishFeatures::NONE;
+        (options.key, options.partition) = (true, true);
+        let mut capabilities = Capabilities::new(crate::BROKER, rules);
+        capabilities.delay = delay;
+        capabilities.headers = true;
+        capabilities.lanes = true;
+        capabilities.prefetch = Prefetch::Deep;
+        capabilities.publish_batch = 10_000;
+        capabilities.receive_batch = 4_096;
+        capabilities.options = options;
+        capabilities
     }
 
     /// Finds what cannot be.

@@ -8,7 +8,7 @@ use babelqueue_core::transport::{Delivery, Receiver, Settlement, Settler};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::config::{Order, REINJECT_GROUP};
+use crate::config::Order;
 use crate::project;
 use crate::record::Record;
 use crate::subscription::{self, GroupSettler, Membership, Shared, Writes};
@@ -135,7 +135,7 @@ async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let membership = Membership {
-        group: REINJECT_GROUP.to_owned(),
+        group: kafka.config().reinject_group.clone(),
         topics,
         order: Order::Partition,
         share: SHARE,

@@ -13,6 +13,10 @@ use crate::config::{Config, NewTopics};
 use crate::error::{classified, is_missing_topic};
 use crate::producer::Producer;
 
+/// How often a missing topic is looked for again, and how long after the last time.
+const TRIES: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(250);
+
 /// Waits for an answer of any broker.
 pub(crate) async fn reach(producer: Arc<Producer>, config: &Config) -> Result<(), Error> {
     let within = config.connect_timeout;
@@ -39,31 +43,47 @@ pub(crate) async fn ensure(
     config: &Config,
     topics: Vec<String>,
 ) -> Result<(), Error> {
+    let missing = missing(Arc::clone(&producer), config, topics).await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if let Some(new) = config.new_topics {
+        create(config, &missing, new).await?;
+    }
+    // Not all brokers hear at once of a topic that was just made.
+    let mut missing = missing;
+    for _ in 0..TRIES {
+        tokio::time::sleep(PAUSE).await;
+        missing = self::missing(Arc::clone(&producer), config, missing).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+    }
+    let context = format!(
+        "these topics do not exist: {}. Create them, or let `Config::create_topics` do so",
+        missing.join(", ")
+    );
+    Err(Error::refused("subscribe", context))
+}
+
+async fn missing(
+    producer: Arc<Producer>,
+    config: &Config,
+    topics: Vec<String>,
+) -> Result<Vec<String>, Error> {
     let within = config.connect_timeout;
-    let missing = blocking(move || -> Result<Vec<String>, Error> {
+    blocking(move || {
         let mut missing = Vec::new();
         for topic in topics {
             let known = exists(producer.client(), &topic, within);
-            if !known
-                .map_err(|cause| classified("subscribe", &format!("topic `{topic}`"), cause))?
-            {
+            let subject = || format!("topic `{topic}`");
+            if !known.map_err(|cause| classified("subscribe", &subject(), cause))? {
                 missing.push(topic);
             }
         }
         Ok(missing)
     })
-    .await??;
-    match config.new_topics {
-        _ if missing.is_empty() => Ok(()),
-        Some(new) => create(config, &missing, new).await,
-        None => {
-            let context = format!(
-                "these topics do not exist: {}. Create them, or let `Config::create_topics` do so",
-                missing.join(", ")
-            );
-            Err(Error::refused("subscribe", context))
-        }
-    }
+    .await?
 }
 
 /// Whether a topic exists. Blocks.

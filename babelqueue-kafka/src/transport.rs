@@ -5,8 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use babelqueue_core::Error;
 use babelqueue_core::transport::{
-    Capabilities, Delay, Outgoing, Prefetch, PublishFeatures, Rules, SubscribeOptions,
-    Subscription, Transport,
+    Capabilities, Outgoing, SubscribeOptions, Subscription, Transport,
 };
 
 use crate::config::Config;
@@ -54,7 +53,7 @@ impl Kafka {
         let producer = Arc::new(Producer::new(&config)?);
         topology::reach(Arc::clone(&producer), &config).await?;
         let inner = Inner {
-            capabilities: capabilities(&config.tiers),
+            capabilities: config.capabilities(),
             producer: Mutex::new(producer),
             config,
         };
@@ -134,8 +133,11 @@ impl Transport for Kafka {
         options: SubscribeOptions,
     ) -> Result<Subscription, Error> {
         let config = self.config();
+        let tiers = options.retries && !self.tiers().is_empty();
         let mut topics = vec![queue.to_owned()];
-        topics.extend(self.tier_topics(queue));
+        if tiers {
+            topics.extend(self.tier_topics(queue));
+        }
         topics.extend(options.dead_letter.as_deref().map(str::to_owned));
         self.ensure_topics(topics).await?;
 
@@ -147,7 +149,7 @@ impl Transport for Kafka {
         };
         let mut receiver = subscription::join(config, membership)?;
         let shared = Arc::clone(receiver.shared());
-        if config.reinjector && !self.tiers().is_empty() {
+        if config.reinjector && tiers {
             let companion = Companion::start(self.clone(), queue, Arc::clone(&shared));
             receiver = receiver.beside(companion);
         }
@@ -185,23 +187,4 @@ impl fmt::Debug for Kafka {
             .field("config", &self.inner.config)
             .finish_non_exhaustive()
     }
-}
-
-fn capabilities(tiers: &RetryTiers) -> Capabilities {
-    let (rules, delay) = if tiers.is_empty() {
-        (Rules::KAFKA, Delay::Unsupported)
-    } else {
-        (Rules::KAFKA_WITH_TIERS, Delay::Tiers)
-    };
-    let mut capabilities = Capabilities::new(crate::BROKER, rules);
-    capabilities.delay = delay;
-    capabilities.headers = true;
-    capabilities.lanes = true;
-    capabilities.prefetch = Prefetch::Deep;
-    capabilities.publish_batch = 10_000;
-    capabilities.receive_batch = 4_096;
-    let mut options = PublishFeatures::NONE;
-    (options.key, options.partition) = (true, true);
-    capabilities.options = options;
-    capabilities
 }

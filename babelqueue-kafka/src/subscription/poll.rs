@@ -21,8 +21,7 @@ use crate::topology;
 pub(crate) struct Close {
     /// How long it waits for what is out.
     pub(crate) within: Duration,
-    /// Told when the member has left the group: whether all came home, and its progress was seen
-    /// committed.
+    /// Told when the member has left the group: whether its progress was seen committed.
     pub(crate) left: oneshot::Sender<bool>,
 }
 
@@ -216,7 +215,7 @@ impl PollThread {
         let again = closing.tries > 0;
         closing.tries += 1;
         let open = closing.tries <= TRIES && self.commits.ask_for_unseen(&scopes, again);
-        let complete = home && !self.commits.any_unseen();
+        let complete = !self.commits.any_unseen();
         (!open).then_some(complete)
     }
 
