@@ -5,6 +5,7 @@
 mod config;
 mod connection;
 mod error;
+mod idempotency;
 mod layout;
 mod project;
 mod queue;
@@ -18,6 +19,7 @@ mod tls;
 mod transport;
 
 pub use config::Config;
+pub use idempotency::RedisStore;
 pub use layout::{Keys, Layout};
 pub use project::available_at;
 pub use transport::{CountsSnapshot, Redis};

@@ -107,6 +107,10 @@ impl Redis {
     pub fn queue(&self, name: &str) -> Result<Queue, Error> {
         Queue::new(&self.shared, name)
     }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 #[async_trait]

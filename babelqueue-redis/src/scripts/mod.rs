@@ -61,6 +61,15 @@ pub(crate) static EXTEND: Script = Script::new(concat!(
     include_str!("extend.lua")
 ));
 
+/// Idempotency: claim an id (§17A).
+pub(crate) static CLAIM: Script = Script::new(include_str!("claim.lua"));
+
+/// Idempotency: remember an id, and end the claim on it.
+pub(crate) static REMEMBER: Script = Script::new(include_str!("remember.lua"));
+
+/// Idempotency: give a claim up.
+pub(crate) static UNCLAIM: Script = Script::new(include_str!("unclaim.lua"));
+
 /// The most messages that one script call takes. `unpack` in Redis's Lua breaks at 8,000 values, and
 /// a sorted set takes two for each member.
 pub(crate) const MOST_PER_CALL: usize = 1000;

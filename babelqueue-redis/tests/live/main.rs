@@ -6,6 +6,7 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod fails;
+mod idempotency;
 mod kit;
 mod leases;
 mod messages;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     trials.extend(leases::trials());
     trials.extend(refusals::trials());
     trials.extend(fails::trials());
+    trials.extend(idempotency::trials());
     #[cfg(feature = "cluster")]
     trials.extend(cluster::trials());
     #[cfg(feature = "tls")]

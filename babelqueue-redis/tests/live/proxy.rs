@@ -25,6 +25,8 @@ struct State {
     silent: AtomicBool,
     /// Answers are swallowed, and then the connection is closed: the server has done the work.
     swallow_answers: AtomicBool,
+    /// The same for the next answer alone.
+    swallow_one_answer: AtomicBool,
 }
 
 impl Proxy {
@@ -51,9 +53,21 @@ impl Proxy {
         self.state.silent.store(silent, Ordering::SeqCst);
     }
 
+    /// The next answer is lost, and its connection with it.
+    pub(crate) fn swallow_one_answer(&self) {
+        self.state.swallow_one_answer.store(true, Ordering::SeqCst);
+    }
+
     /// From now on what the server answers is lost, and the connection with it.
     pub(crate) fn swallow_answers(&self, swallow: bool) {
         self.state.swallow_answers.store(swallow, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    fn swallows(&self) -> bool {
+        self.swallow_answers.load(Ordering::SeqCst)
+            || self.swallow_one_answer.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -78,7 +92,7 @@ async fn forward(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if are_answers && state.swallow_answers.load(Ordering::SeqCst) {
+        if are_answers && state.swallows() {
             return;
         }
         if state.silent.load(Ordering::SeqCst) {

@@ -1,0 +1,168 @@
+//! Reserving and acknowledging.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use babelqueue_core::prelude::{Incoming, Message};
+use babelqueue_core::transport::Settlement;
+use babelqueue_core::worker::Worker;
+use babelqueue_redis::{Config, Redis};
+use serde::Deserialize;
+use tokio::sync::Notify;
+
+use crate::BODY;
+use crate::bare::{Bare, Queue};
+use crate::pairs::Pair;
+
+#[derive(Deserialize)]
+struct Order {
+    order_id: u64,
+}
+
+impl Message for Order {
+    const URN: &'static str = "urn:babel:orders:created";
+}
+
+/// A worker with 64 handlers that do nothing, beside a loop over the same scripts that always has the
+/// acks of one batch and the reserve of the next on their way together.
+pub(crate) async fn worker(redis: &Redis, bare: &Bare, name: &str) -> Pair {
+    const COUNT: u32 = 60_000;
+    let queue = Queue::new(redis.config().layout(), "bench-consume");
+    let ours = || async {
+        bare.delete(&queue.keys).await;
+        bare.fill(&queue.keys, BODY, COUNT).await;
+        Timed(consume(redis.clone(), COUNT).await)
+    };
+    let rival = || async {
+        bare.delete(&queue.keys).await;
+        bare.fill(&queue.keys, BODY, COUNT).await;
+        Timed(consume_bare(bare, &queue, COUNT).await)
+    };
+    let mut pairs = Vec::new();
+    for pair in 0..crate::PAIRS {
+        let (one, other);
+        if pair % 2 == 0 {
+            one = ours().await;
+            other = rival().await;
+        } else {
+            other = rival().await;
+            one = ours().await;
+        }
+        pairs.push((one.rate(COUNT), other.rate(COUNT)));
+    }
+    bare.delete(&queue.keys).await;
+    Pair::of(name, "/s", &pairs)
+}
+
+/// How long the consuming took, without the filling.
+struct Timed(std::time::Duration);
+
+impl Timed {
+    fn rate(&self, count: u32) -> f64 {
+        f64::from(count) / self.0.as_secs_f64()
+    }
+}
+
+async fn consume(redis: Redis, count: u32) -> std::time::Duration {
+    let left = Arc::new((AtomicU32::new(count), Notify::new()));
+    let all_done = Arc::clone(&left);
+    let started = std::time::Instant::now();
+    let worker = Worker::new(redis)
+        .queue("bench-consume")
+        .concurrency(64)
+        .handle(move |order: Incoming<Order>| {
+            debug_assert_eq!(order.order_id, 1042);
+            if left.0.fetch_sub(1, Ordering::AcqRel) == 1 {
+                left.1.notify_one();
+            }
+            std::future::ready(Ok(()))
+        });
+    let stopped = worker
+        .run_until(async move { all_done.1.notified().await })
+        .await;
+    let took = started.elapsed();
+    let stopped = stopped.expect("no fatal error");
+    assert_eq!(stopped.counts.handled, u64::from(count));
+    took
+}
+
+async fn consume_bare(bare: &Bare, queue: &Queue, count: u32) -> std::time::Duration {
+    let started = std::time::Instant::now();
+    let mut done = 0;
+    let mut held = Vec::new();
+    while done < count as usize {
+        let ((), taken) = tokio::join!(bare.ack(queue, &held), bare.reserve(queue, 64));
+        done += held.len();
+        held = taken;
+    }
+    started.elapsed()
+}
+
+/// What a settlement costs with much in flight: `LREM` walks `:processing` from its head. Settled
+/// oldest first, ours, beside the same in random order.
+pub(crate) async fn in_flight(url: &str, bare: &Bare) -> Vec<Pair> {
+    let config = Config::from_url(url).expect("a good URL");
+    let redis = Redis::open(config).expect("a good configuration");
+    let mut figures = Vec::new();
+    for count in [1_000_u32, 10_000, 50_000] {
+        let name = format!("sdk: settle with {count} in flight, oldest first against random");
+        let settled = 1_000.min(count);
+        let turn = |shuffled: bool| {
+            let redis = &redis;
+            async move {
+                let queue = redis.queue("bench-in-flight").expect("a queue");
+                bare.delete(queue.keys()).await;
+                // Each its own, as real messages are.
+                for chunk in 0..count / 1000 {
+                    let bodies = (0..1000).map(|n| {
+                        BODY.replace("1042", &format!("{}", 1_000_000 + chunk * 1000 + n))
+                    });
+                    let batch = bodies
+                        .map(|body| {
+                            babelqueue_core::transport::Outgoing::new("bench-in-flight", body)
+                        })
+                        .collect();
+                    let results =
+                        babelqueue_core::transport::Transport::publish(redis, batch).await;
+                    assert!(results.iter().all(Result::is_ok));
+                }
+                let mut held = Vec::new();
+                while held.len() < count as usize {
+                    held.extend(queue.reserve(1000).await.expect("a server").deliveries);
+                }
+                if shuffled {
+                    shuffle(&mut held);
+                }
+                let batch: Vec<_> = held
+                    .drain(..settled as usize)
+                    .map(|d| (d, Settlement::Ack))
+                    .collect();
+                let started = std::time::Instant::now();
+                for chunk in batch.chunks(64) {
+                    for answer in queue.settle(chunk).await {
+                        answer.expect("settled");
+                    }
+                }
+                let rate = f64::from(settled) / started.elapsed().as_secs_f64();
+                bare.delete(queue.keys()).await;
+                rate
+            }
+        };
+        let mut pairs = Vec::new();
+        for _ in 0..crate::PAIRS {
+            pairs.push((turn(false).await, turn(true).await));
+        }
+        figures.push(Pair::of(&name, "/s", &pairs));
+    }
+    figures
+}
+
+/// Fisher and Yates, from a fixed seed.
+fn shuffle<T>(items: &mut [T]) {
+    let random = babelqueue_core::random::Random::seeded(7);
+    for at in (1..items.len()).rev() {
+        let bound = u64::try_from(at + 1).unwrap_or(u64::MAX);
+        let other = usize::try_from(random.next_u64() % bound).unwrap_or_default();
+        items.swap(at, other);
+    }
+}
