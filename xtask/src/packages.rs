@@ -58,7 +58,7 @@ const ALL: &[Package] = &[
     Package {
         name: "babelqueue-kafka",
         bindings: &["kafka"],
-        brokers: &[],
+        brokers: &["kafka", "kafka-mortal"],
         headers: &[("zlib.h", "zlib1g-dev"), ("openssl/ssl.h", "libssl-dev")],
     },
     Package {

@@ -3,6 +3,7 @@
 //!
 //! A broker is a [`Broker`]; what is the same for all (start, wait, stop, kill) is in [`server`].
 
+mod kafka;
 mod redis;
 mod server;
 
@@ -46,7 +47,12 @@ pub(crate) trait Broker: Sync {
 }
 
 /// All that there are.
-pub(crate) const BROKERS: &[&dyn Broker] = &[&redis::PLAIN, &redis::DURABLE];
+pub(crate) const BROKERS: &[&dyn Broker] = &[
+    &redis::PLAIN,
+    &redis::DURABLE,
+    &kafka::SHARED,
+    &kafka::MORTAL,
+];
 
 #[derive(Args)]
 pub(crate) struct Options {

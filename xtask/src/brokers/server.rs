@@ -19,6 +19,9 @@ const TICK: Duration = Duration::from_millis(25);
 /// How long a server may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(15);
 
+/// How long a process that has ended may hold its port.
+const LET_GO: Duration = Duration::from_secs(5);
+
 /// A broker's process, as its folder knows it: running or not.
 pub(crate) struct Server {
     broker: &'static dyn Broker,
@@ -164,13 +167,17 @@ impl Server {
     fn free_address(&self) -> Result<SocketAddr> {
         let last = fs::read_to_string(self.folder.join("port")).ok();
         let last = last.and_then(|port| port.trim().parse().ok());
-        let ports = [last.unwrap_or(self.broker.port()), self.broker.port(), 0];
-        for port in ports {
-            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-                return Ok(listener.local_addr()?);
+        if let Some(last) = last {
+            // A killed process is dead a while before the last of its threads lets go of the port.
+            let deadline = Instant::now() + LET_GO;
+            while Instant::now() < deadline {
+                if let Ok(address) = free(last) {
+                    return Ok(address);
+                }
+                sleep(TICK);
             }
         }
-        Err("no free port".into())
+        free(self.broker.port()).or_else(|_| free(0))
     }
 
     /// The process of the pid file, if it still runs.
@@ -205,6 +212,11 @@ impl Server {
     fn pid_file(&self) -> PathBuf {
         self.folder.join("pid")
     }
+}
+
+/// The loopback address with this port, if nobody has it.
+fn free(port: u16) -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr()?)
 }
 
 /// A process that was started here. Its start time tells it from a later one with the same pid.
