@@ -7,6 +7,7 @@ use super::routes::Routes;
 use super::status::Fate;
 use super::task::Report;
 use crate::decide::{Case, Decision, Dispatch, Event, Material, Policy, Refused, decide};
+use crate::envelope::Envelope;
 use crate::handler::{Failure, Outcome, Surroundings};
 use crate::random::Random;
 use crate::transport::{Delivery, Rules, Settlement, Settler};
@@ -34,6 +35,33 @@ pub(super) struct Shared {
 /// A settlement, and how it counts.
 pub(super) type Settling = (Settlement, Fate);
 
+/// What is kept of an envelope while its handler runs. Little, for it is copied into every task: the
+/// envelope itself goes to the handler, and is read again where the handler fails.
+pub(super) struct Sorted {
+    attempts: i64,
+    /// The envelope, where reading it again would say its warnings again.
+    rewritten: Option<Box<Envelope>>,
+}
+
+impl Sorted {
+    pub(super) fn of(dispatch: &Dispatch) -> Self {
+        Self {
+            attempts: dispatch.attempts,
+            rewritten: dispatch
+                .rewritten
+                .then(|| Box::new(dispatch.envelope.clone())),
+        }
+    }
+
+    fn envelope(&self, delivery: &Delivery) -> Option<Envelope> {
+        match &self.rewritten {
+            Some(envelope) => Some((**envelope).clone()),
+            // It was decoded before: this cannot fail.
+            None => Some(Envelope::decode(delivery.body.clone()).ok()?.envelope),
+        }
+    }
+}
+
 impl Desk {
     /// For what no handler may see.
     pub(super) fn refuse(&self, delivery: &Delivery, refused: &Refused) -> Settling {
@@ -56,14 +84,14 @@ impl Desk {
             event: Event::UnknownUrn,
             attempts: dispatch.attempts,
         };
-        self.settle(case, delivery, Some(dispatch), why)
+        self.settle(case, delivery, Some(&dispatch.envelope), why)
     }
 
     /// For what a handler has handled, or failed to.
     pub(super) fn conclude(
         &self,
         delivery: &Delivery,
-        dispatch: &Dispatch,
+        sorted: &Sorted,
         result: &Result<Outcome, Failure>,
     ) -> Settling {
         let (outcome, failure) = match result {
@@ -89,25 +117,26 @@ impl Desk {
         };
         let case = Case {
             event,
-            attempts: dispatch.attempts,
+            attempts: sorted.attempts,
         };
-        self.settle(case, delivery, Some(dispatch), why)
+        let envelope = sorted.envelope(delivery);
+        self.settle(case, delivery, envelope.as_ref(), why)
     }
 
     fn settle(
         &self,
         case: Case,
         delivery: &Delivery,
-        dispatch: Option<&Dispatch>,
+        envelope: Option<&Envelope>,
         why: Why<'_>,
     ) -> Settling {
         let shared = &*self.shared;
         let decision = decide(case, &self.policy, shared.rules, shared.random.unit());
-        log(decision, case, delivery, dispatch, why);
+        log(decision, case, delivery, envelope, why);
         let settlement = decision.settlement(&Material {
             delivery,
-            envelope: dispatch.map(|dispatch| &dispatch.envelope),
-            rewritten: dispatch.is_some_and(|dispatch| dispatch.rewritten),
+            envelope,
+            rewritten: envelope.is_some_and(|envelope| *envelope.bytes() != delivery.body),
             dead_letter_queue: &self.dead_letter_queue,
             error: why.error,
             exception: why.exception,
@@ -140,13 +169,13 @@ fn log(
     decision: Decision,
     case: Case,
     delivery: &Delivery,
-    dispatch: Option<&Dispatch>,
+    envelope: Option<&Envelope>,
     why: Why<'_>,
 ) {
     let queue = &*delivery.queue;
-    let id = dispatch.and_then(|dispatch| dispatch.envelope.id());
+    let id = envelope.and_then(Envelope::id);
     let id = id.as_deref();
-    let urn = dispatch.map(|dispatch| dispatch.envelope.urn());
+    let urn = envelope.map(Envelope::urn);
     let urn = urn.as_deref();
     let attempts = case.attempts;
     let error = why.error;

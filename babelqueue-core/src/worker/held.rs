@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::lease::Renewal;
@@ -45,7 +45,7 @@ pub(super) struct Entry {
 /// A handler's task. Dropping it aborts the handler; [`finished`](Self::finished) does not.
 #[derive(Debug)]
 pub(super) struct Running {
-    abort: Option<AbortHandle>,
+    task: Option<JoinHandle<()>>,
     /// Whether it has begun something that goes on even when the task is aborted.
     pub(super) blocking: bool,
     /// Whether nobody waits for it any more: blocking, and past the stop's deadline.
@@ -53,22 +53,22 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(abort: AbortHandle) -> Self {
+    pub(super) fn new(task: JoinHandle<()>) -> Self {
         Self {
-            abort: Some(abort),
+            task: Some(task),
             blocking: false,
             left_behind: false,
         }
     }
 
     pub(super) fn abort(&self) {
-        if let Some(abort) = &self.abort {
-            abort.abort();
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
 
     pub(super) fn finished(mut self) {
-        self.abort = None;
+        self.task = None;
     }
 }
 
@@ -197,12 +197,20 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_a_task_aborts_it_unless_it_is_finished() {
-        let endless = tokio::spawn(std::future::pending::<()>());
-        drop(Running::new(endless.abort_handle()));
-        assert!(endless.await.unwrap_err().is_cancelled());
+        let (held, mut end) = tokio::sync::oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+        drop(Running::new(task));
+        assert!((&mut end).await.is_err());
 
-        let quick = tokio::spawn(tokio::task::yield_now());
-        Running::new(quick.abort_handle()).finished();
-        quick.await.unwrap();
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            send.send(()).unwrap();
+        });
+        Running::new(task).finished();
+        receive.await.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
@@ -136,11 +136,12 @@ impl Queue {
             self.counts.received += 1;
             let renewal = Renewal::plan(&delivery, now);
             self.renew_at = earliest(self.renew_at, renewal.map(|renewal| renewal.due()));
-            let key = self.held.insert(Arc::clone(&delivery), renewal);
+            let lane = delivery.lane.clone();
+            let key = self.held.insert(delivery, renewal);
             if self.stopping {
-                self.give_back(key, delivery);
+                self.give_back(key);
             } else {
-                self.buffer.admit(key, delivery.lane.as_ref());
+                self.buffer.admit(key, lane.as_ref());
             }
         }
     }
@@ -205,7 +206,7 @@ impl Queue {
         Some((key, Arc::clone(&entry.delivery)))
     }
 
-    pub(super) fn started(&mut self, key: Key, task: AbortHandle) {
+    pub(super) fn started(&mut self, key: Key, task: JoinHandle<()>) {
         if let Some(entry) = self.held.get_mut(key) {
             entry.task = Some(Running::new(task));
             self.running += 1;
@@ -242,11 +243,10 @@ impl Queue {
         if let Some(task) = entry.task.take() {
             task.finished();
         }
-        let delivery = Arc::clone(&entry.delivery);
         match report.news {
             News::Blocking => {}
-            News::Done((settlement, fate)) => self.done(report.key, delivery, settlement, fate),
-            News::Aborted => self.give_back(report.key, delivery),
+            News::Done((settlement, fate)) => self.done(report.key, settlement, fate),
+            News::Aborted => self.give_back(report.key),
             News::Refused => {
                 self.counts.lost += 1;
                 self.end(report.key);
@@ -254,17 +254,20 @@ impl Queue {
         }
     }
 
-    fn done(&mut self, key: Key, delivery: Arc<Delivery>, settlement: Settlement, fate: Fate) {
+    fn done(&mut self, key: Key, settlement: Settlement, fate: Fate) {
         // Only an acknowledgement leaves the order of a lane alone whatever comes of it.
         if settlement == Settlement::Ack {
             self.leave_lane(key);
         }
-        self.finished.keys.push((key, fate));
-        self.finished.batch.push((delivery, settlement));
+        if let Some(entry) = self.held.get_mut(key) {
+            let delivery = Arc::clone(&entry.delivery);
+            self.finished.batch.push((delivery, settlement));
+            self.finished.keys.push((key, fate));
+        }
     }
 
-    fn give_back(&mut self, key: Key, delivery: Arc<Delivery>) {
-        self.done(key, delivery, Settlement::release(), Fate::Released);
+    fn give_back(&mut self, key: Key) {
+        self.done(key, Settlement::release(), Fate::Released);
     }
 
     fn leave_lane(&mut self, key: Key) {
@@ -411,10 +414,7 @@ impl Queue {
         let mut waiting = self.buffer.drain();
         waiting.sort_unstable_by_key(|key| key.number());
         for key in waiting {
-            if let Some(entry) = self.held.get_mut(key) {
-                let delivery = Arc::clone(&entry.delivery);
-                self.give_back(key, delivery);
-            }
+            self.give_back(key);
         }
     }
 

@@ -1,14 +1,14 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::Error;
 use crate::handler::{Handler, Layer};
 
-/// Which handler takes which URN. Looked up by exact text (contract §7.2), never iterated.
+/// Which handler takes which URN, by its exact text (contract §7.2).
 #[derive(Default)]
 pub(super) struct Routes {
-    by_urn: HashMap<String, Route>,
+    by_urn: BTreeMap<String, Route>,
 }
 
 /// A URN's handler.
@@ -34,7 +34,7 @@ impl Routes {
         routes: Vec<(String, Route)>,
         layers: &[Box<dyn Layer>],
     ) -> Result<Self, Error> {
-        let mut by_urn = HashMap::with_capacity(routes.len());
+        let mut by_urn = BTreeMap::new();
         for (urn, mut route) in routes {
             if crate::headers::is_blank(&urn) {
                 return Err(Error::config("handle", "has a blank URN"));

@@ -147,7 +147,7 @@ impl Run {
             return false;
         };
         let task = tokio::spawn(Task::new(desk, key, delivery).run());
-        queue.started(key, task.abort_handle());
+        queue.started(key, task);
         true
     }
 

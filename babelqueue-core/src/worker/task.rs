@@ -5,11 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::desk::{Desk, Settling};
+use super::desk::{Desk, Settling, Sorted};
 use super::held::Key;
-use super::routes::Route;
 use crate::decide::{Dispatch, classify};
-use crate::handler::{Context, Failure, Outcome};
+use crate::handler::{Context, Failure, HandlerFuture, Outcome};
 use crate::transport::Delivery;
 
 /// What a task tells the worker's loop of its delivery.
@@ -50,53 +49,58 @@ impl Task {
         }
     }
 
-    pub(super) async fn run(mut self) {
-        let news = if self.desk.settler.begin(&self.delivery) {
-            News::Done(self.handle().await)
-        } else {
-            News::Refused
-        };
-        self.reported = true;
-        self.report(news);
+    // Written so that little is kept across the one await: this future is copied on its way into
+    // the runtime, once for each message.
+    pub(super) fn run(mut self) -> impl Future<Output = ()> + Send {
+        async move {
+            let news = match self.open() {
+                Opened::Ended(news) => news,
+                Opened::Handling(mut handling, sorted) => {
+                    let result = poll_fn(|cx| poll(&mut handling, cx)).await;
+                    // What a handler leaves behind can panic as well.
+                    let result = caught(|| drop(handling)).and(result);
+                    News::Done(self.desk.conclude(&self.delivery, &sorted, &result))
+                }
+            };
+            self.reported = true;
+            self.report(news);
+        }
     }
 
-    /// Gate, verdict, decode, route, handler, decision: the same order on every binding
+    /// Begin, gate, verdict, decode, route, handler: the same order on every binding
     /// (contract §7.2).
-    async fn handle(&self) -> Settling {
-        let desk = &*self.desk;
-        let dispatch = match classify(&self.delivery, desk.shared.rules) {
+    fn open(&self) -> Opened {
+        let (desk, delivery) = (&*self.desk, &*self.delivery);
+        if !desk.settler.begin(delivery) {
+            return Opened::Ended(News::Refused);
+        }
+        let dispatch = match classify(delivery, desk.shared.rules) {
             Ok(dispatch) => dispatch,
-            Err(refused) => return desk.refuse(&self.delivery, &refused),
+            Err(refused) => return Opened::Ended(News::Done(desk.refuse(delivery, &refused))),
         };
-        let urn = dispatch.route(&self.delivery.facts);
-        match desk.shared.routes.find(&urn) {
-            None => desk.unknown(&self.delivery, &dispatch),
-            Some(route) => {
-                let result = self.call(route, &dispatch).await;
-                desk.conclude(&self.delivery, &dispatch, &result)
+        let Some(route) = desk.shared.routes.find(&dispatch.route(&delivery.facts)) else {
+            return Opened::Ended(News::Done(desk.unknown(delivery, &dispatch)));
+        };
+        if route.blocking {
+            self.report(News::Blocking);
+        }
+        let sorted = Sorted::of(&dispatch);
+        let context = self.context(dispatch);
+        match caught(|| route.handler.call(context)) {
+            Ok(handling) => Opened::Handling(handling, sorted),
+            Err(failure) => {
+                Opened::Ended(News::Done(desk.conclude(delivery, &sorted, &Err(failure))))
             }
         }
     }
 
-    async fn call(&self, route: &Route, dispatch: &Dispatch) -> Result<Outcome, Failure> {
-        if route.blocking {
-            self.report(News::Blocking);
-        }
-        let context = Context::within(
+    fn context(&self, dispatch: Dispatch) -> Context {
+        Context::within(
             Arc::clone(&self.desk.shared.surroundings),
-            dispatch.envelope.clone(),
+            dispatch.envelope,
             Arc::clone(&self.delivery),
             u32::try_from(dispatch.attempts).unwrap_or(u32::MAX),
-        );
-        let mut handling = caught(|| route.handler.call(context))?;
-        let result = poll_fn(|cx| match caught(|| handling.as_mut().poll(cx)) {
-            Ok(poll) => poll,
-            Err(failure) => Poll::Ready(Err(failure)),
-        })
-        .await;
-        // What a handler leaves behind can panic as well.
-        caught(|| drop(handling))?;
-        result
+        )
     }
 
     fn report(&self, news: News) {
@@ -116,6 +120,19 @@ impl Drop for Task {
             self.report(News::Aborted);
         }
     }
+}
+
+/// What a delivery is once it has been opened.
+enum Opened {
+    Ended(News),
+    Handling(HandlerFuture, Sorted),
+}
+
+fn poll(
+    handling: &mut HandlerFuture,
+    cx: &mut std::task::Context<'_>,
+) -> Poll<Result<Outcome, Failure>> {
+    caught(|| handling.as_mut().poll(cx)).unwrap_or_else(|failure| Poll::Ready(Err(failure)))
 }
 
 /// What `run` gives, or its panic as a failure. Nothing that a panic left half-done is looked at
