@@ -129,6 +129,9 @@ impl QueuePlan {
         if policy.may_dead_letter(rules) {
             options = options.dead_letter(Arc::clone(&dead_letter_queue));
         }
+        if !may_retry(&policy) {
+            options = options.without_retries();
+        }
         Ok(Self {
             name,
             policy,
@@ -136,6 +139,12 @@ impl QueuePlan {
             options,
         })
     }
+}
+
+/// Whether a message can be sent round again at all: the one delivery may be the last, and only what
+/// is given back for others is, on some brokers, a retry too.
+fn may_retry(policy: &Policy) -> bool {
+    policy.retry.max_attempts() > 1 || policy.on_unknown_urn == UnknownUrn::Release
 }
 
 /// Says what of the settings this broker cannot do, once and before the first message.
@@ -279,6 +288,23 @@ mod tests {
         assert_eq!(a.options.dead_letter.as_deref(), Some("a.dead"));
         assert_eq!(b.policy.retry.max_attempts(), 9);
         assert_eq!(b.options.dead_letter, None);
+    }
+
+    #[test]
+    fn a_broker_is_told_where_nothing_is_retried() {
+        let retries = |policy| {
+            let settings = Settings {
+                policy,
+                ..Settings::default()
+            };
+            settings.plan(&capabilities()).unwrap().queues[0]
+                .options
+                .retries
+        };
+        let once = Policy::default().retry(Retry::attempts(1));
+        assert!(retries(Policy::default()));
+        assert!(!retries(once.clone()));
+        assert!(retries(once.on_unknown_urn(UnknownUrn::Release)));
     }
 
     #[test]

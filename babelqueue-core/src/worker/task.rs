@@ -49,8 +49,12 @@ impl Task {
         }
     }
 
-    // Written so that little is kept across the one await: this future is copied on its way into
-    // the runtime, once for each message.
+    // Little is kept across the one await: this future is copied on its way into the runtime, once
+    // for each message.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn would hold `self` twice"
+    )]
     pub(super) fn run(mut self) -> impl Future<Output = ()> + Send {
         async move {
             let news = match self.open() {
