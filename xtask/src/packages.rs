@@ -34,7 +34,7 @@ const ALL: &[Package] = &[
     Package {
         name: "babelqueue-amqp",
         bindings: &["amqp"],
-        brokers: &[],
+        brokers: &["rabbitmq", "rabbitmq4"],
         headers: &[],
     },
     Package {

@@ -4,6 +4,7 @@
 //! A broker is a [`Broker`]; what is the same for all (start, wait, stop, kill) is in [`server`].
 
 mod kafka;
+mod rabbitmq;
 mod redis;
 mod server;
 
@@ -44,6 +45,11 @@ pub(crate) trait Broker: Sync {
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
+
+    /// Ends what the server itself leaves running when it is stopped.
+    fn stopped(&self) -> Result {
+        Ok(())
+    }
 }
 
 /// All that there are.
@@ -52,6 +58,8 @@ pub(crate) const BROKERS: &[&dyn Broker] = &[
     &redis::DURABLE,
     &kafka::SHARED,
     &kafka::MORTAL,
+    &rabbitmq::V3,
+    &rabbitmq::V4,
 ];
 
 #[derive(Args)]

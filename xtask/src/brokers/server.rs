@@ -159,7 +159,7 @@ impl Server {
         }
         fs::remove_file(self.pid_file())?;
         fs::write(self.folder.join("port"), process.address.port().to_string())?;
-        Ok(())
+        self.broker.stopped()
     }
 
     /// The port of the last run, so that clients find a restarted server again; else the broker's
