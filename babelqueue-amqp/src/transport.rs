@@ -1,0 +1,268 @@
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use babelqueue_core::Error;
+use babelqueue_core::transport::{
+    Capabilities, Delay, Outgoing, Prefetch, PublishFeatures, Rules, SubscribeOptions,
+    Subscription, Transport,
+};
+use bytes::Bytes;
+use lapin::BasicProperties;
+
+use crate::delay::{self, Step};
+use crate::link::Link;
+use crate::publisher::{Letter, Posted, Publisher};
+use crate::topology::Topology;
+use crate::{Config, Declare, project, subscription};
+
+/// A RabbitMQ server: a handle that is cheap to clone. All clones share two connections, one to
+/// publish and one to consume.
+///
+/// A connection that was lost is made anew when it is needed next; a publish or a receive in between
+/// fails with a transient error. Dropping the last clone closes both.
+#[derive(Clone)]
+pub struct Amqp {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Arc<Config>,
+    capabilities: Capabilities,
+    publishing: Arc<Link>,
+    pub(crate) consuming: Arc<Link>,
+    pub(crate) topology: Topology,
+    /// Started with the first message, so that a handle can be made outside of a runtime.
+    publisher: OnceLock<Publisher>,
+}
+
+impl Amqp {
+    /// Connects to the server at `url`; [`Config`] has its form.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a bad URL. A refusal for wrong credentials, an unknown vhost or missing
+    /// rights; a transient error where the server cannot be reached.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let amqp = Self::open(Config::from_url(url)?)?;
+        amqp.ping().await?;
+        Ok(amqp)
+    }
+
+    /// Makes a handle that connects when it is first used: for a program that may start before its
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for queue arguments that AMQP cannot hold.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        config.check_arguments()?;
+        let config = Arc::new(config);
+        let publishing = Arc::new(Link::new(config.clone(), "publish"));
+        let shared = Shared {
+            capabilities: capabilities(&config),
+            consuming: Arc::new(Link::new(config.clone(), "consume")),
+            topology: Topology::new(config.clone(), publishing.clone()),
+            publisher: OnceLock::new(),
+            publishing,
+            config,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Makes sure that the server is there and lets us in.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn ping(&self) -> Result<(), Error> {
+        let connection = self.shared.publishing.connection().await;
+        let address = self.shared.config.address();
+        connection
+            .map(|_| ())
+            .map_err(|failure| failure.into_error("connect", &address))
+    }
+
+    /// Closes both connections in order. What is still on its way is lost sight of; a worker over
+    /// them should have stopped. The handle connects again when it is used again.
+    pub async fn close(&self) {
+        self.shared.publishing.close().await;
+        self.shared.consuming.close().await;
+    }
+}
+
+/// Where it connects to, without credentials.
+impl std::fmt::Debug for Amqp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Amqp")
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transport for Amqp {
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
+        let mut prepared = Vec::with_capacity(batch.len());
+        for outgoing in batch {
+            prepared.push(self.shared.prepare(outgoing).await);
+        }
+        self.shared.post(prepared).await
+    }
+
+    async fn subscribe(
+        &self,
+        queue: &str,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, Error> {
+        self.shared.config.check_name(queue)?;
+        subscription::open(self.shared.clone(), queue, options).await
+    }
+}
+
+impl Shared {
+    /// A message that is published for the first time, ready to be sent.
+    async fn prepare(&self, outgoing: Outgoing) -> Result<Letter, Error> {
+        self.config.check_name(&outgoing.queue)?;
+        let properties = project::published(&outgoing.body, &outgoing.headers, &outgoing.options)?;
+        let step = Step::at_least(outgoing.options.delay.unwrap_or_default());
+        if let (Some(_), Some(delay)) = (&step, outgoing.options.delay)
+            && (self.config.declare == Declare::Passive || delay > delay::MAX)
+        {
+            return Err(no_delay(self.config.declare));
+        }
+        self.letter(outgoing.queue, outgoing.body, properties, step)
+            .await
+    }
+
+    /// A message with these properties, ready to be sent to a queue that is there, or to the delay
+    /// queue before it.
+    pub(crate) async fn letter(
+        &self,
+        queue: Arc<str>,
+        body: Bytes,
+        properties: BasicProperties,
+        step: Option<Step>,
+    ) -> Result<Letter, Error> {
+        self.check_size(&properties)?;
+        let (queue, delay_declared) = match step {
+            None => {
+                self.topology.ensure(&queue).await?;
+                (queue, None)
+            }
+            Some(step) => {
+                let (queue, at) = self.topology.ensure_delay(&queue, step).await?;
+                (queue, Some(at))
+            }
+        };
+        Ok(Letter {
+            queue,
+            body,
+            properties,
+            delay_declared,
+        })
+    }
+
+    /// Sends what is ready; the rest keeps its error. One result each, in order.
+    pub(crate) async fn post(&self, letters: Vec<Result<Letter, Error>>) -> Vec<Result<(), Error>> {
+        let mut results = Vec::with_capacity(letters.len());
+        let mut ready = Vec::with_capacity(letters.len());
+        let mut queues = Vec::with_capacity(letters.len());
+        for letter in letters {
+            match letter {
+                Ok(letter) => {
+                    queues.push(letter.queue.clone());
+                    ready.push(letter);
+                    results.push(None);
+                }
+                Err(error) => results.push(Some(error)),
+            }
+        }
+        let posted = self.publisher().send(ready).await;
+        let mut posted = posted.into_iter().zip(queues);
+        let results = results.into_iter().map(|failed| match failed {
+            Some(error) => Err(error),
+            None => match posted.next() {
+                Some((Posted::Confirmed, _)) => Ok(()),
+                Some((Posted::Returned, queue)) => Err(self.returned(&queue)),
+                Some((Posted::Failed(error), _)) => Err(error),
+                None => Err(Error::transient("publish", "no result for the message")),
+            },
+        });
+        results.collect()
+    }
+
+    /// No queue took a message. Where we declare, the next publish declares the queue again.
+    fn returned(&self, queue: &str) -> Error {
+        self.topology.forget(queue);
+        match self.config.declare {
+            Declare::Active => Error::transient(
+                "publish",
+                format!("queue `{queue}` was deleted: the broker returned a message to it"),
+            ),
+            Declare::Passive => Error::refused("publish", format!("there is no queue `{queue}`")),
+        }
+    }
+
+    /// A header frame that is larger than the broker's frames breaks the connection, and every
+    /// message that is on its way over it.
+    fn check_size(&self, properties: &BasicProperties) -> Result<(), Error> {
+        let frame = self.config.uri.query.frame_max.filter(|max| *max > 0);
+        let frame = usize::try_from(frame.unwrap_or(131_072)).unwrap_or(usize::MAX);
+        let (size, limit) = (project::wire_size(properties), frame.saturating_sub(64));
+        if size > limit {
+            let context = format!("its headers take about {size} bytes, limit {limit}");
+            return Err(Error::message(context));
+        }
+        Ok(())
+    }
+
+    fn publisher(&self) -> &Publisher {
+        self.publisher
+            .get_or_init(|| Publisher::start(self.config.clone(), self.publishing.clone()))
+    }
+}
+
+fn no_delay(declare: Declare) -> Error {
+    let context = match declare {
+        Declare::Active => format!("at most {} s", delay::MAX.as_secs()),
+        Declare::Passive => {
+            "a delay needs a queue of its own, and `Declare::Passive` declares none".to_owned()
+        }
+    };
+    Error::Unsupported {
+        broker: crate::BROKER,
+        feature: "delay",
+        context,
+    }
+}
+
+fn capabilities(config: &Config) -> Capabilities {
+    let delays = config.declare == Declare::Active;
+    let mut rules = Rules::AMQP;
+    rules.backoff = delays;
+    let mut all = Capabilities::new(crate::BROKER, rules);
+    if delays {
+        let max = Some(delay::MAX);
+        all.delay = Delay::Supported { max };
+    }
+    all.headers = true;
+    all.prefetch = Prefetch::Double;
+    all.counts_crashes = config.is_quorum_by_default();
+    all.publish_batch = config.publish_window;
+    all.receive_batch = 1024;
+    let mut options = PublishFeatures::NONE;
+    options.priority = true;
+    options.time_to_live = true;
+    all.options = options;
+    all
+}

@@ -1,0 +1,27 @@
+//! Against real RabbitMQ servers, each test on every version. Without a server they are ignored, with
+//! the reason; where `BQ_REQUIRE_BROKERS` is set they fail.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod declaring;
+mod delays;
+mod publishing;
+mod refusals;
+mod settling;
+
+use std::process::ExitCode;
+
+use common::{SERVERS, Stand};
+
+fn main() -> ExitCode {
+    let tests = [
+        declaring::TESTS,
+        delays::TESTS,
+        publishing::TESTS,
+        refusals::TESTS,
+        settling::TESTS,
+    ];
+    let stand = Stand::of(SERVERS.to_vec());
+    stand.run(&tests.concat())
+}
