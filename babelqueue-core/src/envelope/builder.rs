@@ -6,6 +6,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use super::Envelope;
+use super::finite;
 use super::members::{Forbidden, Members};
 use super::{Cause, Kind, SCHEMA_VERSION};
 use crate::Error;
@@ -219,10 +220,11 @@ pub enum EncodeError {
         /// Its pointer.
         pointer: String,
     },
-    /// A value's own `Serialize` failed.
+    /// A value has no JSON: a NaN, an infinity, a map whose keys are no text, or its own `Serialize`
+    /// failed.
     #[error("`{pointer}` cannot be written as JSON: {problem}")]
     Serialize {
-        /// The member's pointer.
+        /// The field's pointer.
         pointer: String,
         /// What serde says.
         problem: String,
@@ -387,9 +389,9 @@ fn write_or_mint(out: &mut Vec<u8>, text: Option<&str>) {
 }
 
 fn to_json<T: Serialize + ?Sized>(pointer: &str, value: &T) -> Result<Vec<u8>, EncodeError> {
-    serde_json::to_vec(value).map_err(|error| EncodeError::Serialize {
-        pointer: pointer.to_owned(),
-        problem: error.to_string(),
+    finite::to_json(value).map_err(|unwritable| EncodeError::Serialize {
+        pointer: unwritable.pointer(pointer),
+        problem: unwritable.problem,
     })
 }
 
@@ -441,6 +443,12 @@ mod tests {
             .clock(&ManualClock::at(Duration::from_secs(1_749_132_727)))
     }
 
+    #[derive(Serialize)]
+    struct Titled {
+        title: &'static str,
+        lines: [u8; 0],
+    }
+
     fn text(builder: EnvelopeBuilder<'_>) -> String {
         String::from_utf8(builder.build().unwrap().into_bytes().to_vec()).unwrap()
     }
@@ -453,12 +461,15 @@ mod tests {
     fn the_body_is_compact_in_the_contract_s_order_and_unescaped() {
         let built = builder()
             .queue("orders")
-            .data(&json!({"title": "Café </b> ☕", "lines": []}))
+            .data(&Titled {
+                title: "Café </b> ☕",
+                lines: [],
+            })
             .meta("vendor", "é/")
             .meta("ext", &json!({"acme": {}}));
         assert_eq!(
             text(built),
-            r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"lines":[],"title":"Café </b> ☕"},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"rust","schema_version":1,"created_at":1749132727000,"vendor":"é/","ext":{"acme":{}}},"attempts":0}"#
+            r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"title":"Café </b> ☕","lines":[]},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"rust","schema_version":1,"created_at":1749132727000,"vendor":"é/","ext":{"acme":{}}},"attempts":0}"#
         );
     }
 
@@ -601,6 +612,89 @@ mod tests {
         assert_eq!(
             mistake(builder().id(" ")),
             "`/meta/id` is blank, expected an id"
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_refused_where_it_stands() {
+        #[derive(Serialize)]
+        struct Line {
+            price: f64,
+        }
+        #[derive(Serialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Unit {
+            Ratio(Option<f32>),
+            Pair(f32, f32),
+            Sized { width: f64 },
+        }
+        let line = |price| BTreeMap::from([("a/b", vec![Line { price: 1.0 }, Line { price }])]);
+        assert_eq!(
+            mistake(builder().data(&line(f64::NAN))),
+            "`/data/a~1b/1/price` cannot be written as JSON: NaN is no JSON number"
+        );
+        assert!(builder().data(&line(f64::MAX)).build().is_ok());
+        for (unit, pointer) in [
+            (Unit::Ratio(Some(f32::INFINITY)), "/meta/unit/ratio"),
+            (Unit::Pair(0.5, f32::NEG_INFINITY), "/meta/unit/1"),
+            (Unit::Sized { width: f64::NAN }, "/meta/unit/width"),
+        ] {
+            let error = builder().meta("unit", &unit).build().unwrap_err();
+            assert_eq!(error.pointer(), pointer);
+        }
+        let keyed = BTreeMap::from([(7_u8, (1, f64::NAN))]);
+        let error = builder().data(&keyed).build().unwrap_err();
+        assert_eq!(error.pointer(), "/data/7/1");
+    }
+
+    #[test]
+    fn data_is_written_as_serde_json_writes_it() {
+        #[derive(Serialize)]
+        enum Shape {
+            Unit,
+            New(u8),
+            Pair(i64, char),
+            Named { x: Option<()>, y: u128 },
+        }
+        #[derive(Serialize)]
+        struct All {
+            raw: Box<serde_json::value::RawValue>,
+            number: serde_json::Number,
+            shapes: Vec<Shape>,
+            floats: (f32, f64),
+            map: BTreeMap<i32, bool>,
+            bytes: &'static [u8],
+            newtype: std::num::Wrapping<i8>,
+            text: std::net::Ipv4Addr,
+            #[serde(flatten)]
+            more: BTreeMap<String, serde_json::Value>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            none: Option<u8>,
+        }
+        let all = All {
+            raw: serde_json::from_str(r#"{"n": 1.50e2 }"#).unwrap(),
+            number: 42.into(),
+            shapes: vec![
+                Shape::Unit,
+                Shape::New(1),
+                Shape::Pair(-2, 'é'),
+                Shape::Named {
+                    x: None,
+                    y: u128::MAX,
+                },
+            ],
+            floats: (0.1, 1e300),
+            map: BTreeMap::from([(-1, true)]),
+            bytes: b"ab",
+            newtype: std::num::Wrapping(-3),
+            text: std::net::Ipv4Addr::LOCALHOST,
+            more: BTreeMap::from([("z".to_owned(), json!([null, {"a": 1.5}]))]),
+            none: None,
+        };
+        let envelope = builder().data(&all).build().unwrap();
+        assert_eq!(
+            envelope.data_json().unwrap(),
+            serde_json::to_string(&all).unwrap()
         );
     }
 

@@ -31,6 +31,7 @@
 mod builder;
 mod data;
 mod decode;
+mod finite;
 pub(crate) mod members;
 mod projection;
 mod splice;
