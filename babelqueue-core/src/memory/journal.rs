@@ -43,6 +43,8 @@ pub enum What {
     Delivered {
         /// What its settlement is fenced with.
         fence: Fence,
+        /// Its place in its lane: rises along the lane, and stays with a message that comes again.
+        place: u64,
     },
     /// It was acknowledged, and is gone.
     Acked,
@@ -67,7 +69,7 @@ pub enum What {
     Forsaken,
     /// Its lease ran out.
     Expired,
-    /// Its connection is gone.
+    /// Its connection, or its subscription, is gone.
     Disconnected,
     /// It was taken back because an earlier message of its lane comes again.
     Rewound,
@@ -84,11 +86,16 @@ impl Memory {
     pub fn take_journal(&self) -> Vec<Event> {
         self.lock().journal.take()
     }
+
+    #[cfg(feature = "test-kit")]
+    pub(crate) fn journal(&self) -> Journal {
+        self.lock().journal.clone()
+    }
 }
 
 /// The book of events, shared by the queues; absent where nobody wants it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     events: Option<Arc<Mutex<Vec<Event>>>>,
 }
 
@@ -119,6 +126,14 @@ impl Journal {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(event);
         }
+    }
+
+    /// How many events it holds.
+    #[cfg(feature = "test-kit")]
+    pub(crate) fn len(&self) -> usize {
+        self.events.as_ref().map_or(0, |events| {
+            events.lock().unwrap_or_else(PoisonError::into_inner).len()
+        })
     }
 
     fn take(&self) -> Vec<Event> {

@@ -44,7 +44,7 @@ mod builder;
 mod faults;
 mod held;
 mod inspect;
-mod journal;
+pub(crate) mod journal;
 mod order;
 mod queue;
 mod subscription;

@@ -246,6 +246,16 @@ impl Queue {
         }
     }
 
+    /// Puts a delivery that nobody has seen back in its place, uncounted.
+    pub(super) fn hand_back(&mut self, now: Instant, fence: Fence) {
+        if let Some(held) = self.held.get_mut(fence) {
+            let number = held.message;
+            self.journal
+                .note(now, &self.name, number, || What::Released);
+            self.put_back(now, fence, Duration::ZERO, |_| ());
+        }
+    }
+
     /// Gives a delivery back uncounted, with `body` in place of its own where there is one.
     pub(super) fn release(
         &mut self,
@@ -294,6 +304,7 @@ impl Queue {
         delivery.lane = message.lane;
         delivery.fence = fence;
         delivery.facts.attempts = message.attempts;
+        let place = message.place;
         let mut deadline = None;
         match self.kind {
             Kind::Leased { lease } => {
@@ -326,6 +337,7 @@ impl Queue {
         self.journal
             .note(now, &self.name, message.number, || What::Delivered {
                 fence,
+                place,
             });
         delivery
     }

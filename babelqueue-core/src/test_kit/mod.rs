@@ -28,6 +28,7 @@ mod lifecycle;
 mod publish;
 mod receive;
 mod settle;
+pub mod simulation;
 mod stage;
 #[cfg(test)]
 mod tests;
