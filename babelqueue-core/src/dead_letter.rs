@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use chrono::{DateTime, Utc};
+
 use crate::Error;
 use crate::envelope::LANG;
 use crate::json::{self, Kind};
@@ -139,6 +141,11 @@ pub struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
+    /// [`failed_at`](Self::failed_at) as a time; `None` also beyond what chrono can hold.
+    pub fn failed_at_time(&self) -> Option<DateTime<Utc>> {
+        self.failed_at.and_then(DateTime::from_timestamp_millis)
+    }
+
     /// Reads a block; `None` where it is `null`.
     pub(crate) fn read(block: &'a str) -> Option<Self> {
         if Kind::of(block.as_bytes()) != Some(Kind::Object) {
@@ -222,6 +229,7 @@ mod tests {
             r#"{"reason":"gone","err\u006fr":"a\u0062","failed_at":-0,"attempts":null,"attempts":2,"x":1}"#,
         )
         .unwrap();
+        assert_eq!(read.failed_at_time(), Some(DateTime::UNIX_EPOCH));
         assert_eq!(read.reason.unwrap(), "gone");
         assert_eq!(read.error.unwrap(), "ab");
         assert_eq!((read.failed_at, read.attempts), (Some(0), Some(2)));

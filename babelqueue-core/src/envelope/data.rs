@@ -30,11 +30,12 @@ pub struct DataError {
 impl DataError {
     #[cold]
     fn new(data: &str, error: &serde_json::Error) -> Self {
-        let offset = offset_of(data, error);
+        let message = error.to_string();
+        let offset = offset_of(data, error, &message);
         let mut pointer = String::from("/data");
         pointer.push_str(&json::pointer_at(data.as_bytes(), offset));
         Self {
-            problem: problem(error, data, offset),
+            problem: problem(error, &message, kind_at(data.as_bytes(), offset)),
             pointer,
         }
     }
@@ -58,7 +59,7 @@ impl std::error::Error for DataError {}
 
 /// The offset of the last byte that serde took before it gave up; of an object or array that should
 /// not be there it takes none.
-fn offset_of(data: &str, error: &serde_json::Error) -> usize {
+fn offset_of(data: &str, error: &serde_json::Error, message: &str) -> usize {
     let line_start = match error.line().checked_sub(2) {
         Some(newlines) => data
             .bytes()
@@ -70,7 +71,7 @@ fn offset_of(data: &str, error: &serde_json::Error) -> usize {
     };
     let next = line_start + error.column();
     match data.as_bytes().get(next) {
-        Some(b'{' | b'[') if is_bracket_refused(&error.to_string()) => next,
+        Some(b'{' | b'[') if is_bracket_refused(message) => next,
         _ => next.saturating_sub(1),
     }
 }
@@ -79,21 +80,26 @@ fn is_bracket_refused(message: &str) -> bool {
     message.starts_with("invalid type: map") || message.starts_with("invalid type: sequence")
 }
 
+/// The most of serde's own words that an error repeats: a name in them is the sender's.
+const WORDS_MAX: usize = 300;
+
 /// What serde says, with the kind of the value in place of the value.
-fn problem(error: &serde_json::Error, data: &str, offset: usize) -> String {
-    let message = error.to_string();
+fn problem(error: &serde_json::Error, message: &str, found: Option<Kind>) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let message = message.strip_suffix(&place).unwrap_or(&message);
+    let message = message.strip_suffix(&place).unwrap_or(message);
     let shows_a_value = ["invalid type: ", "invalid value: ", "unknown variant "];
     if shows_a_value.iter().any(|start| message.starts_with(start))
         && let Some((_, expected)) = message.rsplit_once(", expected ")
     {
-        return match kind_at(data.as_bytes(), offset) {
+        return match found {
             Some(found) => format!("is {found}, expected {expected}"),
             None => format!("is not what was expected: {expected}"),
         };
     }
-    format!("does not fit: {message}")
+    match message.char_indices().nth(WORDS_MAX) {
+        Some((end, _)) => format!("does not fit: {}...", &message[..end]),
+        None => format!("does not fit: {message}"),
+    }
 }
 
 /// The kind of the value whose last byte, or whose opening bracket, is at `offset`.
@@ -179,6 +185,22 @@ mod tests {
         assert_eq!(
             bare.data::<Order<'_>>().unwrap_err().to_string(),
             "`/data` is null, expected struct Order"
+        );
+    }
+
+    #[test]
+    fn an_error_stays_short() {
+        let name = "é".repeat(100_000);
+        let (pointer, message) = refusal(&format!(r#"{{"id":1,"{name}":1}}"#));
+        assert_eq!(pointer, "/data", "the name is too long to spell out");
+        assert!(
+            message.len() < 1_000 && message.ends_with("é..."),
+            "{message:.400}"
+        );
+        let (pointer, message) = refusal(&format!(r#"{{"id":"{name}"}}"#));
+        assert_eq!(
+            (&*pointer, &*message),
+            ("/data/id", "`/data/id` is a string, expected u64")
         );
     }
 

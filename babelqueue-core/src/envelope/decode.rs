@@ -252,16 +252,23 @@ pub(super) fn decode(body: Bytes) -> Result<Decoded, DecodeError> {
         });
     }
     let warnings = warnings(&members, &body);
+    let canonical = canonical(&body, &members).map_err(|fault| DecodeError::at(fault, &body))?;
+    let members =
+        Members::checked(&canonical).map_err(|fault| DecodeError::at(fault, &canonical))?;
+    let envelope = Envelope {
+        bytes: Bytes::from(canonical),
+        members,
+    };
     for warning in &warnings {
-        tracing::warn!(pointer = warning.pointer(), "{warning}");
+        tracing::warn!(
+            pointer = warning.pointer(),
+            urn = %envelope.urn(),
+            id = envelope.id().as_deref(),
+            "{warning}"
+        );
     }
-    let canonical = Bytes::from(canonical(&body, &members).map_err(|f| DecodeError::at(f, &body))?);
-    let members = Members::checked(&canonical).map_err(|f| DecodeError::at(f, &canonical))?;
     Ok(Decoded {
-        envelope: Envelope {
-            bytes: canonical,
-            members,
-        },
+        envelope,
         warnings,
         rewritten: true,
     })
