@@ -18,6 +18,47 @@ pub(crate) fn servers() -> String {
     url.trim_start_matches("kafka://").to_owned()
 }
 
+/// One that a test may kill, and how.
+pub(crate) struct Mortal {
+    pub(crate) servers: String,
+    xtask: String,
+}
+
+impl Mortal {
+    pub(crate) fn find() -> Result<Self, Fault> {
+        let variable = |name| {
+            std::env::var(name)
+                .map_err(|_| Fault::NoBroker(format!("no Kafka to kill: {name} is not set")))
+        };
+        Ok(Self {
+            servers: variable("BQ_KAFKA_MORTAL_URL")?
+                .trim_start_matches("kafka://")
+                .to_owned(),
+            xtask: variable("BQ_XTASK")?,
+        })
+    }
+
+    /// Ends it with SIGKILL.
+    pub(crate) fn kill(&self) -> Result<(), Fault> {
+        self.brokers("kill")
+    }
+
+    /// Starts it again with its data.
+    pub(crate) fn up(&self) -> Result<(), Fault> {
+        self.brokers("up")
+    }
+
+    fn brokers(&self, step: &str) -> Result<(), Fault> {
+        let output = std::process::Command::new(&self.xtask)
+            .args(["brokers", step, "kafka-mortal"])
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned().into())
+    }
+}
+
 /// A configuration for it with short patience: it is on this machine. The group is the test's own.
 pub(crate) fn config(unique: &str) -> Config {
     Config::new(servers())
@@ -40,8 +81,13 @@ pub(crate) async fn connect(config: Config) -> Result<Kafka, Fault> {
 
 /// Makes a topic, as the tests' administrator.
 pub(crate) async fn create(topic: &str, partitions: i32) -> Result<(), Fault> {
+    create_at(&servers(), topic, partitions).await
+}
+
+/// The same at another broker.
+pub(crate) async fn create_at(servers: &str, topic: &str, partitions: i32) -> Result<(), Fault> {
     let topic = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
-    for made in admin()?.create_topics([&topic], &options()).await? {
+    for made in admin(servers)?.create_topics([&topic], &options()).await? {
         made.map_err(|(topic, code)| Fault::from(format!("{topic}: {code}")))?;
     }
     Ok(())
@@ -50,7 +96,7 @@ pub(crate) async fn create(topic: &str, partitions: i32) -> Result<(), Fault> {
 /// Removes topics.
 pub(crate) async fn remove(topics: &[&str]) -> Result<(), Fault> {
     // One that was never made is as good as removed.
-    admin()?.delete_topics(topics, &options()).await?;
+    admin(&servers())?.delete_topics(topics, &options()).await?;
     Ok(())
 }
 
@@ -59,9 +105,9 @@ pub(crate) fn unique() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..12].to_owned()
 }
 
-fn admin() -> Result<AdminClient<DefaultClientContext>, Fault> {
+fn admin(servers: &str) -> Result<AdminClient<DefaultClientContext>, Fault> {
     Ok(ClientConfig::new()
-        .set("bootstrap.servers", servers())
+        .set("bootstrap.servers", servers)
         .create()?)
 }
 

@@ -1,7 +1,12 @@
 //! Against a real Kafka. Where there is none, each trial is ignored and says so.
 
 mod broker;
+mod child;
+mod crashes;
+mod groups;
 mod kit;
+mod log;
+mod topics;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -49,11 +54,28 @@ impl From<String> for Fault {
 }
 
 fn main() -> ExitCode {
+    if let Some(job) = child::Job::given() {
+        return child::work(&job);
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(4);
     let mut trials = Vec::new();
     trials.extend(kit::trials());
+    trials.extend(topics::trials());
+    trials.extend(groups::trials());
+    trials.extend(crashes::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A trial for each of these functions, named `module/function`.
+#[macro_export]
+macro_rules! trials {
+    ($($test:ident),* $(,)?) => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            let module = module_path!().rsplit("::").next().unwrap_or_default();
+            vec![$($crate::trial(&format!("{module}/{}", stringify!($test)), $test)),*]
+        }
+    };
 }
 
 /// A trial that runs on a runtime of its own.
