@@ -1,1 +1,6 @@
 mod basics;
+mod flow;
+mod lease;
+mod script;
+mod stop;
+mod trouble;

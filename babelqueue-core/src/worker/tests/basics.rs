@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::decide::{Policy, UnknownUrn};
 use crate::envelope::Envelope;
+use crate::handler::{Context, Handler, HandlerFuture, Layer};
 use crate::memory::Memory;
 use crate::prelude::*;
 use crate::transport::{Outgoing, Transport};
@@ -297,4 +298,93 @@ async fn settings_that_cannot_be_are_told_before_anything_starts() {
         .handle(|_: Incoming<Order>| async { Ok(()) });
     let error = twice.run_until(std::future::ready(())).await.unwrap_err();
     assert!(error.to_string().contains(Order::URN), "{error}");
+}
+
+/// Notes its name around the handler.
+struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+impl Layer for Named {
+    fn layer(&self, inner: Arc<dyn Handler>) -> Arc<dyn Handler> {
+        Arc::new(Inside(self.0, Arc::clone(&self.1), inner))
+    }
+}
+
+struct Inside(
+    &'static str,
+    Arc<Mutex<Vec<&'static str>>>,
+    Arc<dyn Handler>,
+);
+
+impl Handler for Inside {
+    fn call(&self, context: Context) -> HandlerFuture {
+        self.1.lock().unwrap().push(self.0);
+        self.2.call(context)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn layers_wrap_every_handler_and_the_first_is_the_outermost() {
+    let memory = Memory::new();
+    publish(&memory, [1]).await;
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let worker = Worker::new(memory.clone())
+        .queue("orders")
+        .layer(Named("outer", Arc::clone(&calls)))
+        .handle(|_: Incoming<Order>| async { Ok(()) })
+        .layer(Named("inner", Arc::clone(&calls)));
+    drain(&memory, worker).await;
+    assert_eq!(*calls.lock().unwrap(), ["outer", "inner"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_takes_its_urn_at_run_time_and_publishes_on() {
+    let memory = Memory::new();
+    let producer = Producer::new(memory.clone());
+    let draft = producer.message_urn("urn:x:first", &serde_json::json!({"n": 1}));
+    draft
+        .queue("orders")
+        .trace_id("trace-1")
+        .send()
+        .await
+        .unwrap();
+    let worker = Worker::new(memory.clone())
+        .queue("orders")
+        .state(producer.queue("next"))
+        .handle_urn(
+            "urn:x:first",
+            |message: Incoming<serde_json::Value>| async move {
+                let n = message["n"].as_u64().ok_or_else(|| Failure::msg("no n"))?;
+                message.producer()?.publish(&Order { id: n + 1 }).await?;
+                Ok(())
+            },
+        );
+    assert_eq!(drain(&memory, worker).await.counts.handled, 1);
+    let next = memory.snapshot("next").ready.remove(0);
+    let next = Envelope::decode(next.body).unwrap().envelope;
+    assert_eq!(next.trace_id().as_deref(), Some("trace-1"));
+    assert_eq!(next.data::<Order>().unwrap().id, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_does_not_fit_is_a_failure_that_names_the_field() {
+    let memory = Memory::new();
+    let producer = Producer::new(memory.clone()).queue("orders");
+    let wrong = serde_json::json!({"id": "seven"});
+    producer.publish_urn(Order::URN, &wrong).await.unwrap();
+    let worker = Worker::new(memory.clone())
+        .queue("orders")
+        .retry(Retry::attempts(1))
+        .dead_letter(true)
+        .handle(|_: Incoming<Order>| async { Ok(()) });
+    drain(&memory, worker).await;
+    let [record] = &*dead_letters(&memory) else {
+        panic!()
+    };
+    let block = record.dead_letter().unwrap();
+    assert_eq!(block.exception.as_deref(), Some("DataError"));
+    let error = block.error.unwrap();
+    assert!(
+        error.contains("/data/id") && !error.contains("seven"),
+        "{error}"
+    );
 }
