@@ -256,7 +256,12 @@ fn capabilities(config: &Config) -> Capabilities {
         all.delay = Delay::Supported { max };
     }
     all.headers = true;
-    all.prefetch = Prefetch::Double;
+    // A quorum queue counts what is given back to it.
+    all.prefetch = if config.is_quorum_by_default() {
+        Prefetch::Exact
+    } else {
+        Prefetch::Double
+    };
     all.counts_crashes = config.is_quorum_by_default();
     all.publish_batch = config.publish_window;
     all.receive_batch = 1024;

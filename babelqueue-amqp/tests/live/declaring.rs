@@ -10,13 +10,15 @@ use lapin::types::FieldTable;
 
 use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
 
-pub(crate) const TESTS: &[Test] = &[
-    test!(other_arguments_are_refused_with_a_hint),
-    test!(the_default_is_what_the_other_sdks_declare),
-    test!(a_dead_letter_queue_is_declared_before_its_use),
-    test!(passive_checks_what_it_consumes_and_declares_nothing),
-    test!(a_deleted_queue_is_declared_again_by_its_consumer),
-];
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test!(other_arguments_are_refused_with_a_hint),
+        test!(the_default_is_what_the_other_sdks_declare),
+        test!(a_dead_letter_queue_is_declared_before_its_use),
+        test!(passive_checks_what_it_consumes_and_declares_nothing),
+        test!(a_deleted_queue_is_declared_again_by_its_consumer),
+    ]
+}
 
 async fn other_arguments_are_refused_with_a_hint(server: Server) -> Result<(), Failed> {
     let queue = unique("mismatch");

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/kit.rs"]
+mod kit;
 
 mod declaring;
 mod delays;
@@ -16,11 +18,12 @@ use common::{SERVERS, Stand};
 
 fn main() -> ExitCode {
     let tests = [
-        declaring::TESTS,
-        delays::TESTS,
-        publishing::TESTS,
-        refusals::TESTS,
-        settling::TESTS,
+        declaring::tests(),
+        delays::tests(),
+        publishing::tests(),
+        refusals::tests(),
+        settling::tests(),
+        kit::of_the_kit(false, |_| true),
     ];
     let stand = Stand::of(SERVERS.to_vec());
     stand.run(&tests.concat())

@@ -11,16 +11,18 @@ use lapin::types::AMQPValue;
 
 use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
 
-pub(crate) const TESTS: &[Test] = &[
-    test!(bytes_headers_and_properties_go_through),
-    test!(a_batch_keeps_its_order_beyond_the_window),
-    test!(many_tasks_share_one_channel),
-    test!(a_missing_queue_is_an_error_and_the_others_are_not),
-    test!(a_deleted_queue_is_declared_again),
-    test!(an_oversized_header_breaks_nothing),
-    test!(an_oversized_message_is_named),
-    test!(a_full_queue_is_an_error),
-];
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test!(bytes_headers_and_properties_go_through),
+        test!(a_batch_keeps_its_order_beyond_the_window),
+        test!(many_tasks_share_one_channel),
+        test!(a_missing_queue_is_an_error_and_the_others_are_not),
+        test!(a_deleted_queue_is_declared_again),
+        test!(an_oversized_header_breaks_nothing),
+        test!(an_oversized_message_is_named),
+        test!(a_full_queue_is_an_error),
+    ]
+}
 
 async fn bytes_headers_and_properties_go_through(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("bytes"));

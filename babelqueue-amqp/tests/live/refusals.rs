@@ -5,12 +5,14 @@ use babelqueue_core::Error;
 
 use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
 
-pub(crate) const TESTS: &[Test] = &[
-    test!(a_wrong_password_is_refused),
-    test!(an_unknown_vhost_is_refused),
-    test!(an_absent_server_is_transient),
-    test!(missing_rights_are_refused, ctl),
-];
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test!(a_wrong_password_is_refused),
+        test!(an_unknown_vhost_is_refused),
+        test!(an_absent_server_is_transient),
+        test!(missing_rights_are_refused, ctl),
+    ]
+}
 
 async fn a_wrong_password_is_refused(server: Server) -> Result<(), Failed> {
     let error = refused(Amqp::connect(&server.url_with("guest:wr0ng", "%2f")).await)?;

@@ -21,7 +21,7 @@ pub(super) const V3: RabbitMq = RabbitMq {
     name: "rabbitmq",
     port: 25_672,
     epmd: 25_699,
-    variables: ["BQ_RABBITMQ_URL", "BQ_RABBITMQ_CTL"],
+    variables: ["BQ_RABBITMQ_URL", "BQ_RABBITMQ_RUN"],
     foreign: false,
 };
 
@@ -30,7 +30,7 @@ pub(super) const V4: RabbitMq = RabbitMq {
     name: "rabbitmq4",
     port: 25_682,
     epmd: 25_689,
-    variables: ["BQ_RABBITMQ4_URL", "BQ_RABBITMQ4_CTL"],
+    variables: ["BQ_RABBITMQ4_URL", "BQ_RABBITMQ4_RUN"],
     foreign: true,
 };
 
@@ -42,6 +42,7 @@ pub(super) struct RabbitMq {
     port: u16,
     /// The port by which the node's own tools find it.
     epmd: u16,
+    /// Where it is; and what runs a program in its environment.
     variables: [&'static str; 2],
     /// Whether it runs in a root of its own.
     foreign: bool,
@@ -70,10 +71,10 @@ impl Broker for RabbitMq {
         fs::create_dir_all(data.join("home"))?;
         fs::write(data.join("rabbitmq.conf"), configuration(address))?;
         fs::write(data.join("enabled_plugins"), "[].")?;
-        let ctl = self.ctl();
-        fs::write(&ctl, self.script(address, data))?;
-        fs::set_permissions(&ctl, fs::Permissions::from_mode(0o755))?;
-        let mut command = Command::new(ctl);
+        let runner = self.runner();
+        fs::write(&runner, self.script(address, data))?;
+        fs::set_permissions(&runner, fs::Permissions::from_mode(0o755))?;
+        let mut command = Command::new(runner);
         command.arg(format!("{PROGRAMS}/rabbitmq-server"));
         Ok(command)
     }
@@ -84,9 +85,14 @@ impl Broker for RabbitMq {
 
     fn environment(&self, address: SocketAddr) -> Vec<(&'static str, String)> {
         let url = format!("amqp://guest:guest@{address}");
-        let [url_variable, ctl_variable] = self.variables;
-        let ctl = self.ctl().display().to_string();
-        vec![(url_variable, url), (ctl_variable, ctl)]
+        let [url_variable, run_variable] = self.variables;
+        let mut variables = vec![(url_variable, url)];
+        variables.push((run_variable, self.runner().display().to_string()));
+        if let Ok(xtask) = std::env::current_exe() {
+            // Some tests kill the server, and start it again.
+            variables.push(("BQ_XTASK", xtask.display().to_string()));
+        }
+        variables
     }
 
     fn patience(&self) -> Duration {
@@ -95,7 +101,7 @@ impl Broker for RabbitMq {
 
     /// The node's own port mapper stays behind; its own client ends it, unless a node still uses it.
     fn stopped(&self) -> Result {
-        let ended = Command::new(self.ctl()).args(["epmd", "-kill"]).output();
+        let ended = Command::new(self.runner()).args(["epmd", "-kill"]).output();
         ended.map(|_| ()).map_err(Into::into)
     }
 }
@@ -158,7 +164,7 @@ impl RabbitMq {
         target().join("brokers").join(self.name)
     }
 
-    fn ctl(&self) -> PathBuf {
+    fn runner(&self) -> PathBuf {
         self.folder().join("run")
     }
 

@@ -1,0 +1,323 @@
+//! What tests do to a server that would disturb others: one test after the other. They need a hand on
+//! the server, and are ignored without it, with the reason.
+
+#![expect(clippy::print_stdout, reason = "they tell what they counted")]
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "common/kit.rs"]
+mod kit;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use babelqueue_amqp::QueueArguments;
+use babelqueue_amqp::prelude::*;
+use babelqueue_core::transport::{Outgoing, Settled, Settlement, Transport as _};
+use babelqueue_core::worker::Stopped;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use common::{Failed, Reader, SERVERS, Server, Stand, body, ensure, publish, test, unique};
+
+fn main() -> ExitCode {
+    let mut tests = vec![
+        test!(a_late_ack_after_a_reconnect_is_fenced, ctl),
+        test!(a_memory_alarm_holds_publishers_back_and_not_acks, ctl),
+        test!(a_handler_of_four_heartbeats_runs_once),
+        test!(a_classic_queue_survives_two_kills, ctl),
+        test!(a_quorum_queue_survives_two_kills, ctl),
+    ];
+    tests.extend(kit::of_the_kit(true, |name| name.contains("restart")));
+    Stand::of(SERVERS.to_vec()).one_by_one().run(&tests)
+}
+
+async fn a_late_ack_after_a_reconnect_is_fenced(server: Server) -> Result<(), Failed> {
+    let (amqp, queue) = (Amqp::open(server.config()?)?, unique("late"));
+    publish(&amqp, &queue, [body(0), body(1)]).await?;
+    let mut reader = Reader::open(&amqp, &queue, 2).await?;
+    let (first, second) = (reader.next().await?, reader.next().await?);
+    server.ctl(&["close_all_connections", "a test"])?;
+    // Nobody receives, and still it shows at once.
+    tokio::time::timeout(Duration::from_secs(5), first.lost()).await?;
+    ensure!(second.is_lost(), "one is lost and the other is not");
+    ensure!(!reader.settler.begin(&second), "a lost delivery may begin");
+
+    let (again, other) = (reader.next().await?, reader.next().await?);
+    ensure!(
+        again.body == body(0) && other.body == body(1),
+        "others came again"
+    );
+    ensure!(
+        again.fence.generation > first.fence.generation,
+        "the generation did not rise"
+    );
+    // The same tags as on the new channel: sent, they would acknowledge what is out there now.
+    ensure!(
+        again.fence.id == first.fence.id,
+        "other tags: {again:?} {first:?}"
+    );
+    let retry = Settlement::Retry {
+        body: body(9),
+        attempts: 1,
+        delay: Duration::ZERO,
+    };
+    for (late, settlement) in [(&first, Settlement::Ack), (&second, retry)] {
+        let answer = reader.settle(late, settlement).await?;
+        ensure!(answer == Settled::Fenced, "answered {answer:?}");
+    }
+    reader.settle(&again, Settlement::release()).await?;
+    let again = reader.next().await?;
+    reader.ack(&again).await?;
+    reader.ack(&other).await?;
+    reader.close().await?;
+    let bare = server.bare().await?;
+    let left = bare.ready(&queue).await?;
+    ensure!(left == Some(0), "{left:?} are left");
+    bare.delete(&queue).await
+}
+
+async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Result<(), Failed> {
+    let queue = unique("alarm");
+    // Far shorter than the alarm: the time must stand still in it.
+    let config = server.config()?.confirm_timeout(Duration::from_secs(2))?;
+    let amqp = Amqp::open(config)?;
+    publish(&amqp, &queue, (0..10).map(body)).await?;
+    let mut reader = Reader::open(&amqp, &queue, 10).await?;
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.push(reader.next().await?);
+    }
+    let before = server.ctl(&["eval", "vm_memory_monitor:get_vm_memory_high_watermark()."])?;
+    server.ctl(&["set_vm_memory_high_watermark", "0.000001"])?;
+    let outcome = blocked(&amqp, &queue, &mut reader, &held).await;
+    server.ctl(&["set_vm_memory_high_watermark", before.trim()])?;
+    let waiting = outcome?;
+    let published = tokio::time::timeout(Duration::from_secs(20), waiting).await??;
+    ensure!(published.iter().all(Result::is_ok), "{published:?}");
+    // The retry that got no confirm was given back.
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        let delivery = reader.next().await?;
+        reader.ack(&delivery).await?;
+        left.push(delivery.body.clone());
+    }
+    left.sort();
+    let expected = [body(100), body(101), body(102), body(9)];
+    ensure!(left == expected, "left: {left:?}");
+    reader.close().await?;
+    server.bare().await?.delete(&queue).await
+}
+
+type Published = Vec<Result<(), babelqueue_core::Error>>;
+
+/// While the alarm is on: acknowledgements pass, a publish waits, a copy does not hold up for ever.
+async fn blocked(
+    amqp: &Amqp,
+    queue: &str,
+    reader: &mut Reader,
+    held: &[Arc<babelqueue_core::transport::Delivery>],
+) -> Result<tokio::task::JoinHandle<Published>, Failed> {
+    // The broker blocks who publishes, when he does.
+    let batch = (100..103)
+        .map(|number| Outgoing::new(queue, body(number)))
+        .collect();
+    let publisher = amqp.clone();
+    let waiting = tokio::spawn(async move { publisher.publish(batch).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for delivery in &held[..9] {
+        reader.ack(delivery).await?;
+    }
+    let start = Instant::now();
+    let retry = Settlement::Retry {
+        body: body(9),
+        attempts: 1,
+        delay: Duration::ZERO,
+    };
+    let answer = reader.settle(&held[9], retry).await;
+    ensure!(
+        answer.is_err(),
+        "a copy was confirmed in an alarm: {answer:?}"
+    );
+    ensure!(
+        start.elapsed() < Duration::from_secs(8),
+        "held up for {:?}",
+        start.elapsed()
+    );
+    let again = reader.next().await?;
+    ensure!(again.body == body(9), "it was not given back");
+    reader.settle(&again, Settlement::release()).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(!waiting.is_finished(), "a publish did not wait");
+    Ok(waiting)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Numbered {
+    n: u64,
+}
+
+impl Message for Numbered {
+    const URN: &'static str = "urn:babel:test:numbered";
+}
+
+async fn a_handler_of_four_heartbeats_runs_once(server: Server) -> Result<(), Failed> {
+    let queue = unique("heartbeats");
+    let config = server.config()?.heartbeat(Duration::from_secs(1))?;
+    let amqp = Amqp::open(config)?;
+    Producer::new(amqp.clone())
+        .queue(&*queue)
+        .publish(&Numbered { n: 1 })
+        .await?;
+    let (runs, done) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+    let (counted, finished) = (runs.clone(), done.clone());
+    let worker = Worker::new(amqp)
+        .queue(&*queue)
+        .handle(move |message: Incoming<Numbered>| {
+            let (counted, finished) = (counted.clone(), finished.clone());
+            async move {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(6)).await;
+                let kept = message.n == 1 && !message.context().is_lost();
+                finished.notify_one();
+                if kept {
+                    Ok(())
+                } else {
+                    Err(Failure::msg("the connection was lost"))
+                }
+            }
+        });
+    worker
+        .run_until(async move { done.notified().await })
+        .await?;
+    let runs = runs.load(Ordering::SeqCst);
+    ensure!(runs == 1, "it ran {runs} times");
+    let bare = server.bare().await?;
+    let left = bare.ready(&queue).await?;
+    ensure!(left == Some(0), "{left:?} are left");
+    bare.delete(&queue).await
+}
+
+async fn a_classic_queue_survives_two_kills(server: Server) -> Result<(), Failed> {
+    survives_two_kills(server, QueueArguments::new()).await
+}
+
+async fn a_quorum_queue_survives_two_kills(server: Server) -> Result<(), Failed> {
+    survives_two_kills(server, QueueArguments::quorum()).await
+}
+
+/// 100,000 messages, every 50th of which fails once; the server is killed at a third and at two thirds.
+/// Every message that was confirmed is handled.
+async fn survives_two_kills(server: Server, arguments: QueueArguments) -> Result<(), Failed> {
+    let messages: u64 = match std::env::var("BQ_KILL_MESSAGES") {
+        Ok(number) => number.parse()?,
+        Err(_) => 100_000,
+    };
+    let queue = unique("killed");
+    let amqp = Amqp::open(server.config()?.queue_arguments(arguments))?;
+    let handled = Arc::new(Handled::default());
+    let worker = consume(amqp.clone(), queue.clone(), handled.clone(), messages);
+    let worker = tokio::spawn(worker);
+    let mut unknown = 0;
+    for (number, batch) in (0..messages).collect::<Vec<_>>().chunks(1000).enumerate() {
+        let part = number as u64 * 1000;
+        let third = messages / 3;
+        let killer = (part / third != (part + 1000) / third && part + 1000 < messages).then(|| {
+            let server = server.clone();
+            tokio::spawn(async move { server.kill_and_start().await })
+        });
+        unknown += publish_all(&amqp, &queue, batch).await?;
+        if let Some(killer) = killer {
+            killer.await??;
+        }
+    }
+    let stopped = worker.await??;
+    let (lost, again) = handled.judge(messages)?;
+    let (name, on_purpose) = (server.name, messages / 50);
+    println!(
+        "{name}: {messages} messages, {lost} lost, {again} handled again ({on_purpose} of them on \
+         purpose, {unknown} published again after an unknown outcome); {:?}",
+        stopped.counts
+    );
+    ensure!(lost == 0, "{lost} lost");
+    server.bare().await?.delete(&queue).await
+}
+
+/// Publishes until each is confirmed; says how many had to be published again.
+async fn publish_all(amqp: &Amqp, queue: &str, numbers: &[u64]) -> Result<u64, Failed> {
+    let mut open = numbers.to_vec();
+    let mut again = 0;
+    let deadline = Instant::now() + Duration::from_mins(2);
+    while !open.is_empty() {
+        ensure!(Instant::now() < deadline, "the broker did not come back");
+        let batch = open
+            .iter()
+            .map(|number| Outgoing::new(queue, numbered(*number)));
+        let published = amqp.publish(batch.collect()).await;
+        let failed = open
+            .iter()
+            .zip(published)
+            .filter(|(_, published)| published.is_err());
+        open = failed.map(|(number, _)| *number).collect();
+        again += open.len() as u64;
+        if !open.is_empty() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    Ok(again)
+}
+
+fn numbered(number: u64) -> bytes::Bytes {
+    let text = String::from_utf8_lossy(&body(number)).into_owned();
+    text.replace("urn:babel:test:made", Numbered::URN).into()
+}
+
+#[derive(Default)]
+struct Handled {
+    seen: Mutex<HashMap<u64, u64>>,
+    done: Notify,
+}
+
+impl Handled {
+    /// How many were not handled, and how often one was handled again.
+    fn judge(&self, messages: u64) -> Result<(usize, u64), Failed> {
+        let seen = self.seen.lock().map_err(|_| "poisoned")?;
+        let lost = (0..messages).filter(|number| !seen.contains_key(number));
+        Ok((lost.count(), seen.values().map(|runs| runs - 1).sum()))
+    }
+}
+
+async fn consume(
+    amqp: Amqp,
+    queue: String,
+    handled: Arc<Handled>,
+    messages: u64,
+) -> Result<Stopped, Failed> {
+    let until = handled.clone();
+    let worker = Worker::new(amqp)
+        .queue(queue)
+        .concurrency(64)
+        .retry(Retry::attempts(100))
+        .handle(move |message: Incoming<Numbered>| {
+            let handled = handled.clone();
+            async move {
+                let mut seen = handled.seen.lock().map_err(|_| Failure::msg("poisoned"))?;
+                let fails = message.n.is_multiple_of(50) && !seen.contains_key(&message.n);
+                *seen.entry(message.n).or_default() += 1;
+                if seen.len() as u64 == messages {
+                    handled.done.notify_one();
+                }
+                if fails {
+                    Err(Failure::msg("on purpose"))
+                } else {
+                    Ok(())
+                }
+            }
+        });
+    Ok(worker
+        .run_until(async move { until.done.notified().await })
+        .await?)
+}
