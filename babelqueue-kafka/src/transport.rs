@@ -134,6 +134,13 @@ impl Transport for Kafka {
     ) -> Result<Subscription, Error> {
         let config = self.config();
         let tiers = options.retries && !self.tiers().is_empty();
+        if options.retries && !tiers {
+            tracing::warn!(
+                queue,
+                "no retry tiers: a message whose handler fails holds its lane and comes again at \
+                 once, uncounted, unless its first attempt is its last"
+            );
+        }
         let mut topics = vec![queue.to_owned()];
         if tiers {
             topics.extend(self.tier_topics(queue));

@@ -92,7 +92,7 @@ impl Fixture for Broker {
 
 fn words(fault: Fault) -> BoxError {
     match fault {
-        Fault::NoBroker(why) => why.into(),
+        Fault::NoBroker(why) | Fault::Absent(why) => why.into(),
         Fault::Failed(failed) => failed.message().unwrap_or("failed").into(),
     }
 }

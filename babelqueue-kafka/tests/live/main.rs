@@ -6,6 +6,7 @@ mod crashes;
 mod groups;
 mod kit;
 mod log;
+mod python;
 mod topics;
 
 use std::future::Future;
@@ -18,6 +19,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 enum Fault {
     /// There is no broker for it; that is no failure unless the environment asks for one.
     NoBroker(String),
+    /// There is no peer for it, which nobody requires.
+    Absent(String),
     Failed(Failed),
 }
 
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     trials.extend(topics::trials());
     trials.extend(groups::trials());
     trials.extend(crashes::trials());
+    trials.extend(python::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -91,7 +95,7 @@ fn trial<F: Future<Output = Outcome>>(
             Err(Fault::NoBroker(why)) if std::env::var_os("BQ_REQUIRE_BROKERS").is_some() => {
                 Err(why.into())
             }
-            Err(Fault::NoBroker(why)) => Ok(Completion::ignored_with(why)),
+            Err(Fault::NoBroker(why) | Fault::Absent(why)) => Ok(Completion::ignored_with(why)),
         }
     })
 }

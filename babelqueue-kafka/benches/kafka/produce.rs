@@ -1,0 +1,73 @@
+//! Confirmed writes.
+
+use std::time::{Duration, Instant};
+
+use babelqueue_core::transport::Transport as _;
+use babelqueue_kafka::{Config, Kafka};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+
+use crate::pairs::Pair;
+use crate::topic::{Topic, key};
+use crate::{BODY, PAIRS, bare};
+
+/// How many messages one side of a pair writes, and how many are on their way at once.
+const COUNT: usize = 100_000;
+const WINDOW: usize = 10_000;
+
+pub(crate) async fn confirmed(servers: &str) -> Pair {
+    let topic = Topic::new(servers).await;
+    let kafka = Kafka::open(Config::new(servers)).await.expect("a broker");
+    let producer = bare::producer(servers);
+    // The first idempotent write takes half a second.
+    ours(&kafka, &topic).await;
+    rival(&producer, &topic).await;
+    let mut pairs = Vec::new();
+    for _ in 0..PAIRS {
+        pairs.push((ours(&kafka, &topic).await, rival(&producer, &topic).await));
+    }
+    topic.remove().await;
+    Pair::of("produce, confirmed", "k/s", &pairs)
+}
+
+/// Two batches on their way at a time.
+async fn ours(kafka: &Kafka, topic: &Topic) -> f64 {
+    let started = Instant::now();
+    let half = async || {
+        for _ in 0..COUNT / WINDOW {
+            let answers = kafka.publish(topic.outgoing(WINDOW / 2)).await;
+            assert!(answers.iter().all(Result::is_ok));
+        }
+    };
+    tokio::join!(half(), half());
+    rate(started.elapsed())
+}
+
+async fn rival(producer: &FutureProducer, topic: &Topic) -> f64 {
+    let started = Instant::now();
+    let mut flying = FuturesUnordered::new();
+    for at in 0..COUNT {
+        if flying.len() == WINDOW {
+            let answer = flying.next().await;
+            assert!(matches!(answer, Some(Ok(Ok(_)))));
+        }
+        let key = key(at);
+        let record = FutureRecord::to(&topic.name)
+            .key(&key)
+            .payload(BODY)
+            .headers(bare::headers());
+        match producer.send_result(record) {
+            Ok(delivery) => flying.push(delivery),
+            Err((error, _)) => panic!("{error}"),
+        }
+    }
+    while let Some(answer) = flying.next().await {
+        assert!(matches!(answer, Ok(Ok(_))));
+    }
+    rate(started.elapsed())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+fn rate(took: Duration) -> f64 {
+    COUNT as f64 / took.as_secs_f64() / 1_000.0
+}
