@@ -422,6 +422,8 @@ fn a_pointer_names_the_value_that_holds_the_byte() {
     assert_eq!(pointer_at(text.as_bytes(), text.len() - 1), "");
     assert_eq!(pointer_at(b"[1,[2", 100), "/1/0");
     assert_eq!(pointer_at(b"", 0), "");
+    assert_eq!(pointer_at(b"{\"a\nb\\t\":\xff}", 9), "/a\nb\t");
+    assert_eq!(pointer_at(b"{\"\xff\\ud800", 4), "/\u{fffd}\u{fffd}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub(crate) fn escape(text: &[u8], at: usize) -> Result<usize, Fault> {
     }
 }
 
-/// The text that a valid string's content means.
+/// The text that a string's content means; of one that is not valid, something near it.
 pub(crate) fn unescape(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
         return String::from_utf8_lossy(raw);
@@ -70,11 +70,16 @@ pub(crate) fn unescape(raw: &[u8]) -> Cow<'_, str> {
         let run = plain_run(raw, at);
         text.push_str(&String::from_utf8_lossy(&raw[at..at + run]));
         at += run;
-        if at < raw.len() {
-            let (char, next) = unescape_one(raw, at);
-            text.push(char);
-            at = next;
-        }
+        let Some(byte) = raw.get(at) else {
+            break;
+        };
+        let (char, next) = match byte {
+            b'\\' => unescape_one(raw, at),
+            // In a valid string nothing else ends a plain run.
+            byte => (char::from(*byte), at + 1),
+        };
+        text.push(char);
+        at = next;
     }
     Cow::Owned(text)
 }
@@ -192,19 +197,15 @@ fn unescape_one(raw: &[u8], at: usize) -> (char, usize) {
 }
 
 fn unescape_unit(raw: &[u8], at: usize) -> (char, usize) {
-    let unit = code_unit(raw, at).unwrap_or_default();
-    if let 0xD800..=0xDBFF = unit {
-        let low = code_unit(raw, at + 6).unwrap_or_default();
-        let code = 0x1_0000 + ((unit - 0xD800) << 10) + (low.wrapping_sub(0xDC00) & 0x3FF);
-        return (
-            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
-            at + 12,
-        );
-    }
-    (
-        char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER),
-        at + 6,
-    )
+    let (code, next) = match (code_unit(raw, at), code_unit(raw, at + 6)) {
+        (Some(high @ 0xD800..=0xDBFF), Some(low @ 0xDC00..=0xDFFF)) => {
+            let code = 0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+            (Some(code), at + 12)
+        }
+        (unit, _) => (unit, at + 6),
+    };
+    let char = code.and_then(char::from_u32);
+    (char.unwrap_or(char::REPLACEMENT_CHARACTER), next)
 }
 
 /// The UTF-16 unit of the `\uXXXX` at `at`.
