@@ -4,6 +4,8 @@ use babelqueue_redis::{Keys, Layout};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Script};
 
+use crate::body;
+
 /// A connection, and the scripts of both layouts.
 #[derive(Clone)]
 pub(crate) struct Bare {
@@ -51,21 +53,19 @@ impl Bare {
     }
 
     /// Fills a ready list.
-    pub(crate) async fn fill(&self, keys: &Keys, body: &str, count: u32) {
+    pub(crate) async fn fill(&self, keys: &Keys, count: u32) {
         let mut connection = self.connection.clone();
-        let mut left = count;
-        while left > 0 {
-            let chunk = left.min(1000);
+        let numbers: Vec<u32> = (0..count).collect();
+        for chunk in numbers.chunks(1000) {
             let mut command = Cmd::new();
             command.arg("RPUSH").arg(keys.ready());
-            for _ in 0..chunk {
-                command.arg(body);
+            for number in chunk {
+                command.arg(body(*number));
             }
             let () = command
                 .query_async(&mut connection)
                 .await
                 .expect("a server");
-            left -= chunk;
         }
     }
 

@@ -10,7 +10,7 @@ use redis::{Cmd, Script};
 
 use crate::bare::Bare;
 use crate::pairs::Pair;
-use crate::{BODY, rates};
+use crate::{TEMPLATE, rates};
 
 const QUEUE: &str = "bench-publish";
 
@@ -19,7 +19,7 @@ pub(crate) async fn batches(redis: &Redis, bare: &Bare, name: &str) -> Pair {
     const BATCH: u32 = 256;
     const BATCHES: u32 = 400;
     let queue: Arc<str> = QUEUE.into();
-    let body = Bytes::from_static(BODY.as_bytes());
+    let body = Bytes::from_static(TEMPLATE.as_bytes());
     let keys = redis.config().keys(QUEUE);
     let ours = || async {
         bare.delete(&keys).await;
@@ -55,7 +55,8 @@ pub(crate) async fn tasks(redis: &Redis, bare: &Bare, name: &str) -> Pair {
             let (redis, queue) = (redis.clone(), queue.clone());
             tokio::spawn(async move {
                 for _ in 0..EACH {
-                    let message = Outgoing::new(queue.clone(), Bytes::from_static(BODY.as_bytes()));
+                    let message =
+                        Outgoing::new(queue.clone(), Bytes::from_static(TEMPLATE.as_bytes()));
                     assert!(redis.publish(vec![message]).await.remove(0).is_ok());
                 }
             })
@@ -115,7 +116,7 @@ impl Push {
                 call.key(key);
             }
             for _ in 0..count {
-                call.arg(BODY);
+                call.arg(TEMPLATE);
             }
             let () = call.invoke_async(&mut connection).await.expect("a server");
             return;
@@ -123,7 +124,7 @@ impl Push {
         let mut command = Cmd::new();
         command.arg("RPUSH").arg(&self.keys);
         for _ in 0..count {
-            command.arg(BODY);
+            command.arg(TEMPLATE);
         }
         let () = command
             .query_async(&mut connection)

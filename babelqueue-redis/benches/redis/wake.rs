@@ -8,7 +8,7 @@ use redis::Cmd;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::BODY;
+use crate::TEMPLATE;
 use crate::bare::{Bare, Queue};
 use crate::pairs::Pair;
 
@@ -46,7 +46,7 @@ pub(crate) async fn idle(redis: &Redis, bare: &Bare, name: &str) -> Vec<Pair> {
         sleep(Duration::from_millis(3)).await;
         trips.push(two_round_trips(bare).await);
         let pushed = Instant::now();
-        let published = redis.publish(vec![Outgoing::new(QUEUE, BODY)]).await;
+        let published = redis.publish(vec![Outgoing::new(QUEUE, TEMPLATE)]).await;
         assert!(published[0].is_ok());
         let woken = told.recv().await.expect("a receiver");
         waits.push(woken.saturating_duration_since(pushed));

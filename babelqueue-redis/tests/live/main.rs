@@ -16,6 +16,7 @@ mod server;
 #[cfg(feature = "tls")]
 mod tls;
 mod wakes;
+mod worker;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     trials.extend(kit::trials());
     trials.extend(messages::trials());
     trials.extend(wakes::trials());
+    trials.extend(worker::trials());
     trials.extend(leases::trials());
     trials.extend(refusals::trials());
     trials.extend(fails::trials());

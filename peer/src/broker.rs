@@ -1,0 +1,17 @@
+//! A transport for a URL.
+
+use std::sync::Arc;
+
+use babelqueue_core::transport::Transport;
+use babelqueue_redis::Redis;
+
+use crate::Error;
+
+/// Connects to what the URL's scheme names.
+pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Transport>, Error> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "redis" | "rediss" | "redis+unix" | "unix" => Ok(Arc::new(Redis::connect(url).await?)),
+        other => Err(format!("no broker for the scheme `{other}`").into()),
+    }
+}
