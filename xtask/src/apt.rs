@@ -15,6 +15,11 @@ pub(crate) fn need(program: &str, package: &str) -> Result {
     need_unless(is_there, package)
 }
 
+/// The same for a file or a folder.
+pub(crate) fn need_file(path: &str, package: &str) -> Result {
+    need_unless(|| Path::new(path).exists(), package)
+}
+
 /// The same for a C header, by its name under the system's own folder.
 pub(crate) fn need_header(header: &str, package: &str) -> Result {
     let is_there = || Path::new("/usr/include").join(header).is_file();

@@ -10,6 +10,7 @@ mod apt;
 mod bench;
 mod brokers;
 mod cargo;
+mod interop;
 mod lean;
 mod package;
 mod packages;
@@ -42,6 +43,8 @@ enum Chore {
     Brokers(brokers::Options),
     /// Run the conformance suite, or renew the vendored copy of it
     Conformance(suite::Options),
+    /// Hand messages over between us and the other SDKs, live
+    Interop(interop::Options),
     /// Prove what is not in the dependency trees
     Lean,
     /// Pack each published package, and build it from what was packed
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Brokers(options) => brokers::run(&options),
         Chore::Conformance(options) => suite::run(&options),
+        Chore::Interop(options) => interop::run(&options),
         Chore::Lean => lean::run(),
         Chore::Package => package::run(),
         Chore::Soak(options) => soak::run(&options),

@@ -70,7 +70,7 @@ async fn consume(redis: Redis, count: u32) -> std::time::Duration {
         .queue("bench-consume")
         .concurrency(64)
         .handle(move |order: Incoming<Order>| {
-            debug_assert!(order.order_id >= 1_000_000);
+            debug_assert!(order.order_id >= 10_000_000);
             if left.0.fetch_sub(1, Ordering::AcqRel) == 1 {
                 left.1.notify_one();
             }

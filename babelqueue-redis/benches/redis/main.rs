@@ -23,12 +23,12 @@ use pairs::Pair;
 const PAIRS: usize = 7;
 
 /// An ordinary envelope, but for its number.
-const TEMPLATE: &str = r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"order_id":1000000,"n":""},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"rust","schema_version":1,"created_at":1749132727000},"attempts":0}"#;
+const TEMPLATE: &str = r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"order_id":10000000},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"rust","schema_version":1,"created_at":1749132727000},"attempts":0}"#;
 
 /// The envelope with this number, 256 bytes. Each is another message: identical ones collapse in the
 /// Laravel layout.
 fn body(number: u32) -> String {
-    TEMPLATE.replace("1000000", &(1_000_000 + number).to_string())
+    TEMPLATE.replace("10000000", &(10_000_000 + number).to_string())
 }
 
 #[tokio::main(worker_threads = 2)]

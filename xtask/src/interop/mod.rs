@@ -1,0 +1,32 @@
+//! `cargo xtask interop`: live hand-over between us and the other SDKs, a line for each cell of the
+//! matrix.
+//!
+//! Our side is the program `peer`; the others' are drivers under `interop/BROKER`, which take the same
+//! verbs and print the same lines.
+
+mod install;
+mod matrix;
+mod redis;
+mod side;
+
+use clap::{Args, Subcommand};
+
+use crate::Result;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    broker: Broker,
+}
+
+#[derive(Subcommand)]
+enum Broker {
+    /// Redis in both layouts, against the Python SDK and Laravel's own queue
+    Redis,
+}
+
+pub(crate) fn run(options: &Options) -> Result {
+    match options.broker {
+        Broker::Redis => redis::run(),
+    }
+}
