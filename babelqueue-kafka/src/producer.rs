@@ -45,15 +45,14 @@ impl Producer {
         })
     }
 
-    /// The client, for questions about topics.
-    pub(crate) fn client(&self) -> &rdkafka::client::Client<Reports> {
-        self.client.client()
-    }
-
     /// Whether the client itself has failed for good (an idempotent producer that lost its place),
     /// so that another has to take over.
     pub(crate) fn has_failed(&self) -> bool {
-        self.client().context().failed.load(Ordering::Acquire)
+        self.client
+            .client()
+            .context()
+            .failed
+            .load(Ordering::Acquire)
     }
 
     /// Writes the records in order and waits for the broker's answers; one for each.

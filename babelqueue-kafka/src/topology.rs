@@ -1,49 +1,44 @@
 //! Whether the topics are there, and making them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use babelqueue_core::Error;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::{Client, ClientContext, DefaultClientContext};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
 
 use crate::config::{Config, NewTopics};
 use crate::error::{classified, is_missing_topic};
-use crate::producer::Producer;
+use crate::subscription::context::Context;
 
 /// How often a missing topic is looked for again, and how long after the last time.
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Waits for an answer of any broker.
-pub(crate) async fn reach(producer: Arc<Producer>, config: &Config) -> Result<(), Error> {
+pub(crate) async fn reach(config: &Config) -> Result<(), Error> {
     let within = config.connect_timeout;
-    let asked = blocking(move || {
-        let client = producer.client();
+    let asker = asker(config)?;
+    blocking(move || {
         // Any topic's name will do: asking for all of them can be a long answer.
-        client
-            .fetch_metadata(Some("babelqueue"), within)
-            .map(|_| ())
-    })
-    .await?;
-    asked.map_err(|cause| {
+        let Err(cause) = asker.fetch_metadata(Some("babelqueue"), within) else {
+            return Ok(());
+        };
+        let why = asker.context().last_error().unwrap_or_default();
         let context = format!(
-            "no broker answers within {within:?} (a wrong password or certificate shows in no \
-             other way than this)"
+            "no broker answers within {within:?} ({why}); a wrong password or certificate shows in \
+             no other way than this"
         );
-        Error::transient("connect", context).with_source(cause)
+        Err(Error::transient("connect", context).with_source(cause))
     })
+    .await?
 }
 
 /// Sees that all of `topics` exist, and makes those that do not where the configuration says so.
-pub(crate) async fn ensure(
-    producer: Arc<Producer>,
-    config: &Config,
-    topics: Vec<String>,
-) -> Result<(), Error> {
-    let missing = missing(Arc::clone(&producer), config, topics).await?;
+pub(crate) async fn ensure(config: &Config, topics: Vec<String>) -> Result<(), Error> {
+    let missing = missing(config, topics).await?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -54,7 +49,7 @@ pub(crate) async fn ensure(
     let mut missing = missing;
     for _ in 0..TRIES {
         tokio::time::sleep(PAUSE).await;
-        missing = self::missing(Arc::clone(&producer), config, missing).await?;
+        missing = self::missing(config, missing).await?;
         if missing.is_empty() {
             return Ok(());
         }
@@ -66,16 +61,13 @@ pub(crate) async fn ensure(
     Err(Error::refused("subscribe", context))
 }
 
-async fn missing(
-    producer: Arc<Producer>,
-    config: &Config,
-    topics: Vec<String>,
-) -> Result<Vec<String>, Error> {
+async fn missing(config: &Config, topics: Vec<String>) -> Result<Vec<String>, Error> {
     let within = config.connect_timeout;
+    let asker = asker(config)?;
     blocking(move || {
         let mut missing = Vec::new();
         for topic in topics {
-            let known = exists(producer.client(), &topic, within);
+            let known = exists(asker.client(), &topic, within);
             let subject = || format!("topic `{topic}`");
             if !known.map_err(|cause| classified("subscribe", &subject(), cause))? {
                 missing.push(topic);
@@ -84,6 +76,15 @@ async fn missing(
         Ok(missing)
     })
     .await?
+}
+
+/// A client that asks. A consumer's question does not make the topic that it asks for, as a
+/// producer's can.
+fn asker(config: &Config) -> Result<BaseConsumer<Context>, Error> {
+    config
+        .consumer(&config.group)
+        .create_with_context(Context::default())
+        .map_err(|cause| classified("connect", "the client", cause))
 }
 
 /// Whether a topic exists. Blocks.

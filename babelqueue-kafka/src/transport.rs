@@ -51,7 +51,7 @@ impl Kafka {
     pub async fn open(config: Config) -> Result<Self, Error> {
         config.validate()?;
         let producer = Arc::new(Producer::new(&config)?);
-        topology::reach(Arc::clone(&producer), &config).await?;
+        topology::reach(&config).await?;
         let inner = Inner {
             capabilities: config.capabilities(),
             producer: Mutex::new(producer),
@@ -86,7 +86,7 @@ impl Kafka {
     }
 
     pub(crate) async fn ensure_topics(&self, topics: Vec<String>) -> Result<(), Error> {
-        topology::ensure(self.current_producer(), self.config(), topics).await
+        topology::ensure(self.config(), topics).await
     }
 
     fn current_producer(&self) -> Arc<Producer> {

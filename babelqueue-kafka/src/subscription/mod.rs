@@ -5,7 +5,7 @@
 
 pub(crate) mod assignment;
 mod commits;
-mod context;
+pub(crate) mod context;
 mod intake;
 mod offsets;
 mod poll;
@@ -62,6 +62,7 @@ pub(crate) fn join(config: &Config, membership: Membership) -> Result<GroupRecei
         .name("bq-kafka-poll".to_owned())
         .spawn(move || {
             let polled = Arc::clone(&for_thread);
+            let _end = End(Arc::clone(&for_thread));
             match poll::PollThread::new(consumer, for_thread, closed, topics, order, &config) {
                 Ok(thread) => thread.run(),
                 Err(cause) => polled.refuse(format!("a thread could not be started: {cause}")),
@@ -69,4 +70,15 @@ pub(crate) fn join(config: &Config, membership: Membership) -> Result<GroupRecei
         })
         .map_err(|cause| Error::transient("subscribe", "no thread").with_source(cause))?;
     Ok(GroupReceiver::new(shared, close))
+}
+
+/// Tells the receiver where its thread has panicked.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.refuse("the polling thread has panicked".to_owned());
+        }
+    }
 }

@@ -156,10 +156,15 @@ impl PollThread {
     }
 
     fn commit(&mut self) {
-        if self.closing.is_some() {
+        if self
+            .closing
+            .as_ref()
+            .is_some_and(|closing| closing.tries > 0)
+        {
+            // The last ones are on their way.
             return;
         }
-        if self.rebalancer.is_idle() {
+        if self.rebalancer.is_idle() && self.closing.is_none() {
             // Whoever rebalances has questions of its own.
             for scope in self.commits.look() {
                 self.shared.lock().commit_again(scope);
