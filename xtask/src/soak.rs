@@ -1,5 +1,6 @@
 //! `cargo xtask soak`: what takes minutes. By hand; CI runs the short form of each.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -24,12 +25,37 @@ enum Name {
         #[arg(long, default_value_t = 600)]
         seconds: u64,
     },
+    /// Play simulated runs of the worker over the broker in memory, each from its seed
+    Simulation {
+        /// How many seeds
+        #[arg(long, default_value_t = 1_000_000)]
+        seeds: u64,
+        /// The first one: a failing seed is played again with `--first SEED --seeds 1`
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+        /// After how many seeds each bug that is put in on purpose is found, instead
+        #[arg(long)]
+        mutants: bool,
+    },
 }
 
 pub(crate) fn run(options: &Options) -> Result {
     match &options.name {
         Name::Fuzz { target, seconds } => fuzz(target.as_deref(), *seconds),
+        Name::Simulation {
+            seeds,
+            first,
+            mutants,
+        } => simulation(*first..first.saturating_add(*seeds), *mutants),
     }
+}
+
+fn simulation(seeds: Range<u64>, mutants: bool) -> Result {
+    let mut play = cargo::command(&["run", "--quiet", "--release", "-p", "babelqueue-core"]);
+    play.args(["--features", "test-kit", "--example", "simulate", "--"])
+        .args(["--seeds", &format!("{}..{}", seeds.start, seeds.end)])
+        .args(mutants.then_some("--mutants"));
+    cargo::run(&mut play)
 }
 
 fn fuzz(only: Option<&str>, seconds: u64) -> Result {
