@@ -3,7 +3,7 @@
 use babelqueue_core::envelope::Projection;
 use babelqueue_core::headers::Reserved;
 use babelqueue_core::transport::{Facts, PublishOptions};
-use babelqueue_core::{Error, Headers};
+use babelqueue_core::{Error, Headers, replay};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
@@ -114,6 +114,27 @@ pub(crate) fn dead_lettered_verbatim(received: &BasicProperties) -> BasicPropert
         ..Native::of(received)
     }
     .into_properties()
+}
+
+/// The properties of a dead letter that is to be handled again, with the replay mark or without.
+pub(crate) fn redriven(
+    received: &BasicProperties,
+    body: &[u8],
+    verbatim: bool,
+    bypass: bool,
+) -> BasicProperties {
+    let copied = if verbatim {
+        dead_lettered_verbatim(received)
+    } else {
+        dead_lettered(received, body, 0)
+    };
+    let mut native = Native::of(&copied);
+    native.headers.remove(replay::HEADER);
+    if bypass {
+        let mark = AMQPValue::LongString(replay::MARK.into());
+        native.headers.insert(replay::HEADER.into(), mark);
+    }
+    native.into_properties()
 }
 
 /// The same without a time to live, which would end a delay before its time. The broker takes it away
@@ -672,5 +693,18 @@ mod tests {
         let properties = published(BODY, &headers, &PublishOptions::new()).unwrap();
         let size = wire_size(&properties);
         assert!((10_500..14_000).contains(&size), "{size}");
+    }
+
+    #[test]
+    fn a_redriven_copy_begins_anew_with_the_mark_that_it_is_given() {
+        let marked = redriven(&received(), BODY, false, true);
+        assert_eq!(header(&marked, replay::HEADER), Some(text("1")));
+        assert_eq!(header(&marked, "x-attempts"), Some(integer(0)));
+        assert_eq!(header(&marked, "x-tenant"), Some(text("acme")));
+        assert_eq!(marked.expiration(), &None);
+
+        let unmarked = redriven(&marked, BODY, true, false);
+        assert_eq!(header(&unmarked, replay::HEADER), None);
+        assert_eq!(header(&unmarked, "x-tenant"), Some(text("acme")));
     }
 }

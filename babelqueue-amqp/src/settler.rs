@@ -137,6 +137,17 @@ impl AmqpSettler {
                 body: record.clone(),
                 delay: None,
             }),
+            Settlement::Redrive {
+                queue,
+                body,
+                bypass,
+                verbatim,
+            } => Plan::copy(Copy {
+                queue: queue.clone(),
+                properties: project::redriven(received, body, *verbatim, *bypass),
+                body: body.clone(),
+                delay: None,
+            }),
             Settlement::Native { reason, .. } => Plan::GiveBack(Err(Error::Unsupported {
                 broker: crate::BROKER,
                 feature: "dead-lettering of its own",

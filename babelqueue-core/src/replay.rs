@@ -26,6 +26,19 @@ pub fn is_replay(headers: &Headers) -> bool {
     headers.get(HEADER).is_some_and(|value| !value.is_empty())
 }
 
+/// The headers of a redriven copy: those of the dead letter, with the mark where this redrive asks
+/// for it (`bypass`), and without an older one where it does not.
+#[must_use]
+pub fn marked(headers: &Headers, bypass: bool) -> Headers {
+    let mut headers = headers.clone();
+    if bypass {
+        headers.insert(HEADER, MARK);
+    } else {
+        headers.remove(HEADER);
+    }
+    headers
+}
+
 /// Runs `effect`, or skips it where the message is a replay and gives `None`.
 ///
 /// An asynchronous effect is a future, which does nothing until it is awaited: pass a closure that
@@ -45,6 +58,15 @@ mod tests {
         }
         assert!(!is_replay(&Headers::new()));
         assert!(!is_replay(&Headers::from_iter([("BQ-Replay-Bypass", "1")])));
+    }
+
+    #[test]
+    fn each_redrive_marks_for_itself() {
+        let headers = Headers::from_iter([("tenant", "acme"), (HEADER, "yes")]);
+        let marked = |bypass| marked(&headers, bypass);
+        assert_eq!(marked(true).get(HEADER), Some(MARK));
+        assert_eq!(marked(false), Headers::from_iter([("tenant", "acme")]));
+        assert!(is_replay(&super::marked(&Headers::new(), true)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use babelqueue_core::decide::parse_count;
 use babelqueue_core::envelope::Projection;
 use babelqueue_core::headers::Reserved;
 use babelqueue_core::transport::{Facts, Outgoing, PublishOptions, VersionProperty};
-use babelqueue_core::{Error, Headers};
+use babelqueue_core::{Error, Headers, replay};
 use bytes::Bytes;
 
 pub use crate::record::RecordHeaders;
@@ -156,6 +156,26 @@ pub fn dead_letter(
         headers
     };
     copy(topic, received.key, record, headers)
+}
+
+/// The copy of a dead letter that is to be handled again, with the replay mark or without.
+pub fn redrive(
+    received: Received<'_>,
+    topic: Arc<str>,
+    body: Bytes,
+    verbatim: bool,
+    bypass: bool,
+) -> NewRecord {
+    let mut record = dead_letter(received, topic, body, verbatim, 0);
+    let unmarked = record.headers.iter();
+    record.headers = unmarked
+        .filter(|(name, _)| *name != replay::HEADER)
+        .collect();
+    if bypass {
+        let mark = replay::MARK.as_bytes();
+        record.headers.push(replay::HEADER, Some(mark));
+    }
+    record
 }
 
 /// The record of a tier as it goes back: key, value and headers as they are, but for the tier's own

@@ -10,8 +10,8 @@ use super::faults::{Fault, Faults, Verb};
 use super::held::Held;
 use super::journal::{Journal, What};
 use super::queue::{Message, Queue, Subscriber, later, message_of};
-use crate::Error;
 use crate::transport::{Delivery, Fence, Lane, Outgoing, PublishOptions, Settled, Settlement};
+use crate::{Error, replay};
 
 /// All queues, under one lock.
 #[derive(Debug)]
@@ -303,6 +303,7 @@ impl Broker {
             }
             copied @ (Settlement::Retry { .. }
             | Settlement::DeadLetter { .. }
+            | Settlement::Redrive { .. }
             | Settlement::Native { .. }) => {
                 if let Some(copy) = self.copy_for(queue, fence, &copied) {
                     let target = self.queue_index(&copy.queue);
@@ -383,6 +384,22 @@ impl Broker {
             } => {
                 message.body = record.clone();
                 message.attempts = Some(*attempts);
+                message.deliveries = 0;
+                Some(Copy {
+                    queue: Arc::clone(queue),
+                    message,
+                    delay: Duration::ZERO,
+                })
+            }
+            Settlement::Redrive {
+                queue,
+                body,
+                bypass,
+                ..
+            } => {
+                message.body = body.clone();
+                message.headers = replay::marked(&message.headers, *bypass);
+                message.attempts = Some(0);
                 message.deliveries = 0;
                 Some(Copy {
                     queue: Arc::clone(queue),

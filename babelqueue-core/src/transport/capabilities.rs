@@ -19,6 +19,9 @@ pub struct Capabilities {
     pub lease: bool,
     /// Whether deliveries can have a lane.
     pub lanes: bool,
+    /// Whether a lane gives out nothing more, or not much, while one of its deliveries is unsettled
+    /// (an SQS FIFO group): a redrive has to put back what it leaves there before it sees the rest.
+    pub lane_waits: bool,
     /// How far a worker reads ahead.
     pub prefetch: Prefetch,
     /// Whether [`Settlement::Native`](super::Settlement::Native) hands the message to a dead-letter
@@ -45,6 +48,7 @@ impl Capabilities {
             headers: false,
             lease: false,
             lanes: false,
+            lane_waits: false,
             prefetch: Prefetch::Double,
             native_dead_letter: false,
             counts_crashes: false,

@@ -44,6 +44,22 @@ pub enum Settlement {
         attempts: u32,
     },
 
+    /// Move it to another queue to be handled again: what a redrive does with a dead letter
+    /// (contract §17A). As for [`DeadLetter`](Self::DeadLetter) a confirmed copy, then the ack;
+    /// headers, key, route and native properties go along, and a count property says 0.
+    Redrive {
+        /// The target queue's logical name.
+        queue: Arc<str>,
+        /// What to write there: the envelope with `attempts` 0.
+        body: Bytes,
+        /// Whether the copy carries the replay mark beside the delivery's headers; an older mark goes
+        /// where it does not ([`replay::marked`](crate::replay::marked)).
+        bypass: bool,
+        /// Whether the body is the received one, byte for byte, whose version property has to go
+        /// along unchanged (contract §9.6), rather than be projected from the body.
+        verbatim: bool,
+    },
+
     /// Leave it to the broker's own dead-lettering (contract §8, §9.5): no ack, no copy.
     Native {
         /// A short word: `poison`, `unsupported schema version`.
@@ -97,6 +113,18 @@ impl fmt::Debug for Settlement {
                 .field("record_len", &record.len())
                 .field("verbatim", verbatim)
                 .field("attempts", attempts)
+                .finish(),
+            Self::Redrive {
+                queue,
+                body,
+                bypass,
+                verbatim,
+            } => f
+                .debug_struct("Redrive")
+                .field("queue", queue)
+                .field("body_len", &body.len())
+                .field("bypass", bypass)
+                .field("verbatim", verbatim)
                 .finish(),
             Self::Native {
                 reason,

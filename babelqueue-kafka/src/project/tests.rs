@@ -175,6 +175,28 @@ fn a_verbatim_record_keeps_its_headers() {
 }
 
 #[test]
+fn a_redriven_record_begins_anew_with_the_mark_that_it_is_given() {
+    let headers = RecordHeaders::from_iter([
+        (ATTEMPTS, Some(&b"3"[..])),
+        ("bq-replay-bypass", Some(b"old")),
+        ("binary", Some(b"\xFF")),
+    ]);
+    let body = Bytes::from_static(br#"{"job":"urn:a","attempts":0}"#);
+    let redriven = |bypass| {
+        let record = redrive(received(&headers), "q".into(), body.clone(), false, bypass);
+        shown(&record.headers)
+    };
+    let anew = [
+        (JOB, Some("urn:a")),
+        (ATTEMPTS, Some("0")),
+        ("binary", Some("\u{FFFD}")),
+    ];
+    assert_eq!(redriven(false), of(&anew));
+    let marked = [&anew[..], &[("bq-replay-bypass", Some("1"))]].concat();
+    assert_eq!(redriven(true), of(&marked));
+}
+
+#[test]
 fn the_first_of_a_repeated_header_counts() {
     let facts = |pairs: &[(&str, Option<&[u8]>)]| super::facts(&pairs.iter().copied().collect());
     let repeated = facts(&[

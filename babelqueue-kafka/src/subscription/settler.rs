@@ -64,6 +64,12 @@ impl<W: Writes> GroupSettler<W> {
             } => Ok(project::dead_letter(
                 received, queue, body, verbatim, attempts,
             )),
+            Settlement::Redrive {
+                queue,
+                body,
+                bypass,
+                verbatim,
+            } => Ok(project::redrive(received, queue, body, verbatim, bypass)),
             // Without a count there is no other way back than the rewind.
             Settlement::Release { .. } | Settlement::Abandon | Settlement::Native { .. } => {
                 return Ok(rewound_or_fenced(self.shared.rewind(delivery)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use babelqueue_core::transport::{Delivery, Settled, Settlement};
-use babelqueue_core::{Error, Headers};
+use babelqueue_core::{Error, Headers, replay};
 use bytes::Bytes;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
@@ -44,7 +44,7 @@ enum Copy {
     None,
     /// Back into its own queue.
     Back { body: Bytes, delay: Duration },
-    /// To a dead-letter queue's ready list.
+    /// To another queue's ready list.
     Dead { queue: Arc<str>, body: Bytes },
 }
 
@@ -120,6 +120,15 @@ impl Queue {
             Settlement::DeadLetter { queue, record, .. } => Copy::Dead {
                 queue: Arc::clone(queue),
                 body: self.stored(record, &delivery.headers),
+            },
+            Settlement::Redrive {
+                queue,
+                body,
+                bypass,
+                ..
+            } => Copy::Dead {
+                queue: Arc::clone(queue),
+                body: self.stored(body, &replay::marked(&delivery.headers, *bypass)),
             },
             Settlement::Abandon => match (delivery.lease_end(), member) {
                 // Its lease runs out, and the sweep brings it back as it is.
