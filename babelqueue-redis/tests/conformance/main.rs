@@ -10,17 +10,30 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use babelqueue_conformance::{Case, Json, Met, Package, Unmet, same};
-use babelqueue_core::transport::{Outgoing, Transport as _};
-use babelqueue_redis::{Keys, Layout, available_at};
+use babelqueue_core::transport::{Capabilities, Outgoing, Transport as _};
+use babelqueue_redis::{Config, Keys, Layout, Redis, available_at};
 use tokio::runtime::Runtime;
 
 fn main() -> ExitCode {
+    let pages = [
+        ("Redis, SDK layout", Layout::Sdk),
+        ("Redis, Laravel layout", Layout::Laravel),
+    ]
+    .map(|(name, layout)| (name, capabilities(layout)));
     Package::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
         .binding("redis")
+        .page(env!("CARGO_MANIFEST_DIR"), pages.into())
         .section("redis", payload_identity)
         .section("redis_delay", delay)
         .section("redis_layout", layout)
         .main()
+}
+
+/// What a transport of this layout says of itself; no server is asked.
+fn capabilities(layout: Layout) -> Capabilities {
+    let config = Config::from_url("redis://127.0.0.1").expect("a good URL");
+    let redis = Redis::open(config.with_layout(layout)).expect("a good configuration");
+    redis.capabilities().clone()
 }
 
 /// `redis`: what is published comes back byte for byte (contract §11).
