@@ -27,6 +27,8 @@ pub mod transport;
 pub mod urn;
 pub mod verdict;
 pub mod version_gate;
+#[cfg(any(feature = "test-kit", feature = "harness"))]
+mod watched;
 pub mod worker;
 
 pub use error::{BoxError, Error};

@@ -25,6 +25,7 @@ mod fixture;
 mod lanes;
 mod leases;
 mod lifecycle;
+mod poison;
 mod publish;
 mod receive;
 mod settle;
@@ -32,6 +33,7 @@ pub mod simulation;
 mod stage;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::fmt;
 use std::future::Future;
@@ -126,6 +128,8 @@ fn all() -> Vec<Entry> {
         leases::entries(),
         lanes::entries(),
         lifecycle::entries(),
+        workers::entries(),
+        poison::entries(),
     ]
     .into_iter()
     .flatten()

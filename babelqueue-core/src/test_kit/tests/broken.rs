@@ -37,6 +37,8 @@ pub(super) enum Break {
     TidiesRecords,
     AcksBeforeItCopies,
     AcksWhatIsAbandoned,
+    DropsDeadLetters,
+    DropsRetries,
     SettlesByMessage,
     ForgetsRenewals,
     BeginsAnything,
@@ -323,7 +325,9 @@ impl BrokenSettler {
                 verbatim,
                 attempts,
             },
-            (Break::AcksWhatIsAbandoned, Settlement::Abandon) => Settlement::Ack,
+            (Break::AcksWhatIsAbandoned, Settlement::Abandon)
+            | (Break::DropsDeadLetters, Settlement::DeadLetter { .. })
+            | (Break::DropsRetries, Settlement::Retry { .. }) => Settlement::Ack,
             (Break::SettlesByMessage, settlement) => {
                 let last = self.of.last.lock().unwrap().get(&delivery.body).cloned();
                 if let Some((delivery, settler)) = last {

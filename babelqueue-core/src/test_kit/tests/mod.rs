@@ -189,6 +189,59 @@ const FINDS: &[(&str, Kind, Break)] = &[
         Break::SettlesByMessage,
     ),
     ("lifecycle/a_restart_loses_nothing", BOUND, Break::StaysDown),
+    (
+        "worker/it_handles_everything_once",
+        LEASED,
+        Break::DropsSome,
+    ),
+    (
+        "worker/a_failing_message_is_retried_then_dead_lettered",
+        LEASED,
+        Break::CopiesBodiesOnly,
+    ),
+    (
+        "worker/order_is_kept_in_each_lane",
+        LEASED,
+        Break::ReversesBatches,
+    ),
+    (
+        "worker/a_slow_handler_keeps_its_lease",
+        LEASED,
+        Break::ForgetsRenewals,
+    ),
+    (
+        "worker/a_stop_gives_back_what_is_not_done",
+        LEASED,
+        Break::KeepsItsBuffer,
+    ),
+    (
+        "worker/a_killed_worker_loses_nothing",
+        LEASED,
+        Break::AcksAtReceipt,
+    ),
+    ("worker/it_outlives_two_restarts", BOUND, Break::StaysDown),
+    (
+        "poison/with_dead_lettering_at_the_first_delivery",
+        LEASED,
+        Break::DropsDeadLetters,
+    ),
+    (
+        "poison/with_dead_lettering_at_the_second",
+        BOUND,
+        Break::DropsDeadLetters,
+    ),
+    (
+        "poison/with_dead_lettering_at_the_last",
+        REWINDING,
+        Break::DropsDeadLetters,
+    ),
+    (
+        "poison/without_at_the_first_delivery",
+        LEASED,
+        Break::DropsRetries,
+    ),
+    ("poison/without_at_the_second", BOUND, Break::DropsRetries),
+    ("poison/without_at_the_last", LEASED, Break::AnswersTooFew),
 ];
 
 #[test]
