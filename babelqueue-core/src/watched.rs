@@ -29,6 +29,12 @@ pub(crate) struct Ended {
     pub(crate) answer: Option<Settled>,
 }
 
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Log {
     entries: Mutex<Entries>,
@@ -61,6 +67,7 @@ impl Watched {
     }
 
     /// Waits until what was settled is `enough`.
+    #[cfg(feature = "test-kit")]
     pub(crate) async fn until(&self, mut enough: impl FnMut(&[Ended]) -> bool) {
         loop {
             let news = self.log.news.notified();

@@ -120,6 +120,12 @@ impl Memory {
         }
     }
 
+    /// When the next lease or delay of `queue` ends.
+    #[cfg(feature = "harness")]
+    pub(crate) fn next_due(&self, queue: &str) -> Option<Instant> {
+        self.lock().find(queue)?.next_due()
+    }
+
     /// The names of all queues that were ever used, in order of first use.
     pub fn queues(&self) -> Vec<String> {
         self.lock()

@@ -217,6 +217,13 @@ impl Worker {
 
     // Running.
 
+    /// The names of the queues that it will run over.
+    #[cfg(feature = "harness")]
+    pub(crate) fn queue_names(&self) -> Vec<Arc<str>> {
+        let queues = self.settings.named_queues().into_iter();
+        queues.map(|(name, _)| name).collect()
+    }
+
     /// What the worker is doing, while it runs and after: to be asked for before it starts.
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.status.subscribe()

@@ -100,7 +100,7 @@ impl Settings {
     }
 
     /// The queues with their policies; `default` where none was named (contract §7.1).
-    fn named_queues(&self) -> Vec<(Arc<str>, Policy)> {
+    pub(super) fn named_queues(&self) -> Vec<(Arc<str>, Policy)> {
         if self.queues.is_empty() {
             return vec![(Arc::from("default"), self.policy.clone())];
         }
