@@ -49,6 +49,8 @@ fn install(package: &str) -> Result {
 fn apt(arguments: &[&str]) -> Result {
     let output = Command::new("apt-get")
         .args(arguments)
+        // Somebody else may be installing something.
+        .args(["-o", "DPkg::Lock::Timeout=300"])
         .env("DEBIAN_FRONTEND", "noninteractive")
         // Keeps the package from starting a service of its own.
         .env("RUNLEVEL", "1")

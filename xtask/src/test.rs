@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use crate::root::target;
 use crate::{Result, brokers, cargo, packages, suite};
@@ -15,8 +16,16 @@ pub(crate) fn run() -> Result {
     let results = target().join("conformance");
     suite::prepare(&results, &packages)?;
 
-    let servers = brokers::up_for(&packages)?;
-    let mut everything = cargo::command(&["test", "--workspace", "--all-features"]);
+    let everything = || cargo::command(&["test", "--workspace", "--all-features"]);
+    let servers = thread::scope(|scope| {
+        // Brokers are fetched and started while the compiler works.
+        let servers = scope.spawn(|| brokers::up_for(&packages));
+        let built = cargo::run(everything().arg("--no-run"));
+        let servers = servers.join().unwrap_or_else(|_| Err("it panicked".into()));
+        built.and(servers)
+    })?;
+
+    let mut everything = everything();
     everything
         .arg("--no-fail-fast")
         .env(suite::RESULTS, &results)

@@ -11,12 +11,13 @@ mod server;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::Result;
 use crate::packages::Package;
+use crate::{Error, Result};
 pub(crate) use server::Server;
 
 /// One kind of server that live tests need.
@@ -146,7 +147,7 @@ pub(crate) struct Servers {
     started: Vec<bool>,
 }
 
-/// Starts what the live tests of `packages` need.
+/// Starts what the live tests of `packages` need, all at once.
 pub(crate) fn up_for(packages: &[&Package]) -> Result<Servers> {
     let mut servers = Servers {
         servers: Vec::new(),
@@ -154,11 +155,28 @@ pub(crate) fn up_for(packages: &[&Package]) -> Result<Servers> {
     };
     for name in packages.iter().flat_map(|package| package.brokers) {
         let server = find(name)?;
-        let was_up = server.is_up();
-        server.up().map_err(|e| format!("{name}: {e}"))?;
+        // One after another: two installations would be in each other's way.
+        server.install().map_err(|e| format!("{name}: {e}"))?;
+        servers.started.push(!server.is_up());
         servers.servers.push(server);
-        servers.started.push(!was_up);
     }
+    let up = |server: &Server| {
+        let up = server.up().map_err(|e| format!("{}: {e}", server.name()));
+        up.map_err(Error::from)
+    };
+    thread::scope(|scope| {
+        let starts: Vec<_> = servers
+            .servers
+            .iter()
+            .map(|server| scope.spawn(move || up(server)))
+            .collect();
+        // All are joined before the first error counts.
+        let started: Vec<Result> = starts
+            .into_iter()
+            .map(|start| start.join().unwrap_or_else(|_| Err("it panicked".into())))
+            .collect();
+        started.into_iter().collect::<Result>()
+    })?;
     Ok(servers)
 }
 

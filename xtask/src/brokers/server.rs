@@ -54,6 +54,11 @@ impl Server {
             .unwrap_or_default()
     }
 
+    /// Installs what it needs, where it is missing.
+    pub(crate) fn install(&self) -> Result {
+        self.broker.install()
+    }
+
     /// Starts it, and returns when it answers. A server that runs already is left alone.
     pub(crate) fn up(&self) -> Result {
         let _lock = self.lock()?;
