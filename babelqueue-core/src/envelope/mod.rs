@@ -31,6 +31,7 @@
 mod builder;
 mod data;
 mod decode;
+mod encode;
 mod finite;
 pub(crate) mod members;
 mod projection;
@@ -44,9 +45,10 @@ use std::fmt;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
-pub use builder::{EncodeError, EnvelopeBuilder, LANG};
+pub use builder::{EnvelopeBuilder, LANG};
 pub use data::DataError;
 pub use decode::{Cause, DecodeError, Decoded, Warning};
+pub use encode::EncodeError;
 pub use projection::Projection;
 
 pub use crate::json::Kind;
@@ -175,7 +177,7 @@ impl Envelope {
     /// The envelope carries a forbidden key or a `urn` (contract §3.1). One that was decoded or
     /// built never does.
     pub fn encode(&self) -> Result<Bytes, EncodeError> {
-        builder::refuse_forbidden(&self.members)?;
+        encode::refuse_forbidden(&self.members)?;
         Ok(self.bytes.clone())
     }
 
