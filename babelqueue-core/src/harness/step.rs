@@ -77,7 +77,8 @@ impl Step {
             Settlement::Release { delay, .. } => Became::Released { delay },
             Settlement::DeadLetter { queue, record, .. } => Became::DeadLettered { queue, record },
             Settlement::Native { .. } => Became::Native,
-            Settlement::Abandon => Became::Unsettled,
+            // A worker never settles by a redrive; the redrive itself does.
+            Settlement::Redrive { .. } | Settlement::Abandon => Became::Unsettled,
         };
         Self {
             became,
