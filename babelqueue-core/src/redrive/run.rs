@@ -121,7 +121,7 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
                 self.held.push(delivery, false);
             }
         }
-        let answers = self.settle(moves).await;
+        let answers = settle(&*self.settler, moves).await;
         let mut failed = None;
         for (item, answer) in items.into_iter().zip(answers) {
             match answer {
@@ -156,7 +156,7 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
             (kept.delivery, settlement)
         });
         let copies = copies.collect();
-        let answers = self.settle(copies).await;
+        let answers = settle(&*self.settler, copies).await;
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
@@ -165,7 +165,7 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
         let kept = self.held.take(usize::MAX).into_iter();
         let releases = kept.map(|kept| (kept.delivery, Settlement::release()));
         let releases = releases.collect();
-        for answer in self.settle(releases).await {
+        for answer in settle(&*self.settler, releases).await {
             if let Err(error) = answer {
                 tracing::warn!(%error, "a message could not be given back at once; the broker gives it out again later");
             }
@@ -173,17 +173,20 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
         self.receiver.close(CLOSING).await
     }
 
-    async fn settle(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>> {
-        if batch.is_empty() {
-            return Vec::new();
-        }
-        self.settler.settle(batch).await
-    }
-
     fn tell(&mut self, item: Item) {
         self.summary.count(&item);
         (self.report)(item);
     }
+}
+
+async fn settle(
+    settler: &dyn Settler,
+    batch: Vec<(Arc<Delivery>, Settlement)>,
+) -> Vec<Result<Settled, Error>> {
+    if batch.is_empty() {
+        return Vec::new();
+    }
+    settler.settle(batch).await
 }
 
 fn later(wait: Duration) -> Instant {

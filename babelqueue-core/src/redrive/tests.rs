@@ -79,6 +79,12 @@ async fn everything_goes_back_to_where_it_failed_as_if_never_tried() {
     assert!(first.redriven() && !first.bypassed);
 }
 
+#[test]
+fn a_run_can_be_spawned() {
+    fn sendable<T: Send>(_: &T) {}
+    sendable(&Redrive::new(Memory::new(), DLQ).run());
+}
+
 #[tokio::test(start_paused = true)]
 async fn headers_and_key_go_along_and_counts_begin_anew() {
     let memory = Memory::new();

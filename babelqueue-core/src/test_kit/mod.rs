@@ -28,6 +28,7 @@ mod lifecycle;
 mod poison;
 mod publish;
 mod receive;
+mod redrive;
 mod settle;
 pub mod simulation;
 mod stage;
@@ -130,6 +131,7 @@ fn all() -> Vec<Entry> {
         lifecycle::entries(),
         workers::entries(),
         poison::entries(),
+        redrive::entries(),
     ]
     .into_iter()
     .flatten()
@@ -164,6 +166,12 @@ use {ensure, entry};
 impl From<crate::Error> for Failed {
     fn from(error: crate::Error) -> Self {
         Self(report(&error))
+    }
+}
+
+impl From<crate::redrive::Interrupted> for Failed {
+    fn from(interrupted: crate::redrive::Interrupted) -> Self {
+        Self(report(&interrupted))
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) enum Break {
     AcksWhatIsAbandoned,
     DropsDeadLetters,
     DropsRetries,
+    AcksWhatIsReleased,
     SettlesByMessage,
     ForgetsRenewals,
     BeginsAnything,
@@ -300,8 +301,16 @@ impl BrokenSettler {
                 let queue = Arc::clone(&delivery.queue);
                 return self.copy_then_ack(delivery, queue, body).await;
             }
-            (Break::CopiesBodiesOnly, Settlement::DeadLetter { queue, record, .. }) => {
-                return self.copy_then_ack(delivery, queue, record).await;
+            (
+                Break::CopiesBodiesOnly,
+                Settlement::DeadLetter {
+                    queue,
+                    record: body,
+                    ..
+                }
+                | Settlement::Redrive { queue, body, .. },
+            ) => {
+                return self.copy_then_ack(delivery, queue, body).await;
             }
             (Break::AcksBeforeItCopies, Settlement::DeadLetter { queue, record, .. }) => {
                 let ack = vec![(delivery, Settlement::Ack)];
@@ -326,6 +335,7 @@ impl BrokenSettler {
                 attempts,
             },
             (Break::AcksWhatIsAbandoned, Settlement::Abandon)
+            | (Break::AcksWhatIsReleased, Settlement::Release { .. })
             | (Break::DropsDeadLetters, Settlement::DeadLetter { .. })
             | (Break::DropsRetries, Settlement::Retry { .. }) => Settlement::Ack,
             (Break::SettlesByMessage, settlement) => {

@@ -124,6 +124,26 @@ const FINDS: &[(&str, Kind, Break)] = &[
         Break::SettlesByMessage,
     ),
     (
+        "redrive/a_dead_letter_goes_back_as_if_never_tried",
+        LEASED,
+        Break::CopiesBodiesOnly,
+    ),
+    (
+        "redrive/what_is_not_moved_stays",
+        LEASED,
+        Break::TidiesRecords,
+    ),
+    (
+        "redrive/what_is_not_moved_stays",
+        BOUND,
+        Break::AcksWhatIsReleased,
+    ),
+    (
+        "redrive/a_dry_run_takes_nothing_away",
+        REWINDING,
+        Break::AcksWhatIsReleased,
+    ),
+    (
         "lease/a_renewed_lease_holds",
         LEASED,
         Break::ForgetsRenewals,
