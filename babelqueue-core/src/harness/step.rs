@@ -46,6 +46,11 @@ pub enum Became {
         /// What was written there.
         record: Bytes,
     },
+    /// It was moved to be handled again: no worker does that, but a redrive over the same transport.
+    Redriven {
+        /// Where to.
+        queue: Arc<str>,
+    },
     /// It was left to the broker's own dead-lettering.
     Native,
     /// Its settlement failed, or came too late; it comes again.
@@ -76,6 +81,7 @@ impl Step {
             } => Became::Retried { attempts, delay },
             Settlement::Release { delay, .. } => Became::Released { delay },
             Settlement::DeadLetter { queue, record, .. } => Became::DeadLettered { queue, record },
+            Settlement::Redrive { queue, .. } => Became::Redriven { queue },
             Settlement::Native { .. } => Became::Native,
             // A worker never settles by a redrive; the redrive itself does.
             Settlement::Redrive { .. } | Settlement::Abandon => Became::Unsettled,
