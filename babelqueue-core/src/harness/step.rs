@@ -83,8 +83,7 @@ impl Step {
             Settlement::DeadLetter { queue, record, .. } => Became::DeadLettered { queue, record },
             Settlement::Redrive { queue, .. } => Became::Redriven { queue },
             Settlement::Native { .. } => Became::Native,
-            // A worker never settles by a redrive; the redrive itself does.
-            Settlement::Redrive { .. } | Settlement::Abandon => Became::Unsettled,
+            Settlement::Abandon => Became::Unsettled,
         };
         Self {
             became,
