@@ -302,7 +302,7 @@ const PRODUCER_ONLY: &[&str] = &[
 
 /// `kafka://[user:password@]host:port[,host:port …][/][?…]`. Own query keys: `group`, `order`
 /// (`partition`, `key`), `retry_tiers` (milliseconds, commas between), `reinjector` (`true`,
-/// `false`); every other is a [property](Config::property) of the client. User and password mean
+/// `false`), `create_topics` (a number of partitions); every other is a [property](Config::property) of the client. User and password mean
 /// SASL with mechanism PLAIN, unless `sasl.mechanism` says otherwise.
 impl FromStr for Config {
     type Err = Error;
@@ -363,11 +363,18 @@ impl Config {
                     .collect();
                 Ok(self.retry_tiers(RetryTiers::new(tiers?)?))
             }
+            "create_topics" => match value.parse() {
+                Ok(partitions) => Ok(self.create_topics(NewTopics {
+                    partitions,
+                    replication: -1,
+                })),
+                Err(_) => Err(not_one_of("create_topics", value, "a number of partitions")),
+            },
             _ if name.contains('.') => Ok(self.property(name, value)),
             _ => {
                 let problem = format!(
                     "has the unknown key `{name}`: expected group, order, retry_tiers, \
-                     reinjector, or a property of the client with a dot in its name"
+                     reinjector, create_topics, or a property of the client with a dot in its name"
                 );
                 Err(Error::config("url", problem))
             }
@@ -448,6 +455,7 @@ mod tests {
             ("kafka://a:1?retry_tiers=5,x", "retry_tiers"),
             ("kafka://a:1?retry_tiers=5,5", "retry_tiers"),
             ("kafka://a:1?reinjector=1", "reinjector"),
+            ("kafka://a:1?create_topics=many", "create_topics"),
             ("kafka://a:1?groop=x", "url"),
             ("kafka://a:1?group=%4", "url"),
             ("kafka://a:1?group.id=x", "property"),

@@ -77,7 +77,10 @@ def consume(options):
 
 
 def redrive_all(options):
-    result = redrive(transport(options.broker), options.queue, timeout=5.0)
+    over = transport(options.broker)
+    result = redrive(over, options.queue, timeout=10.0)
+    # A member that does not leave holds up its group until its session has run out.
+    over.close()
     for item in result.items:
         print(json.dumps({"redriven": item.message_id, "to": item.to, "ok": item.redriven}), flush=True)
     return 0 if result.redriven >= options.count else 3

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use babelqueue_core::transport::Transport;
+use babelqueue_kafka::Kafka;
 use babelqueue_redis::Redis;
 
 use crate::Error;
@@ -12,6 +13,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Transport>, Error> {
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
         "redis" | "rediss" | "redis+unix" | "unix" => Ok(Arc::new(Redis::connect(url).await?)),
+        "kafka" => Ok(Arc::new(Kafka::connect(url).await?)),
         other => Err(format!("no broker for the scheme `{other}`").into()),
     }
 }

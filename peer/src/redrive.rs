@@ -28,12 +28,13 @@ pub(crate) struct Options {
 /// Brings the first messages back, and says whether there were as many.
 pub(crate) async fn run(options: Options) -> Result<bool, Error> {
     let transport = broker::connect(&options.broker).await?;
-    let subscribe = SubscribeOptions::with_prefetch(options.count);
+    let subscribe = SubscribeOptions::with_prefetch(options.count).without_retries();
     let mut subscription = transport.subscribe(&options.queue, subscribe).await?;
     let mut redriven = 0;
     while redriven < options.count {
         let left = options.count - redriven;
-        let patience = Duration::from_secs(2);
+        // A consumer group takes seconds to form.
+        let patience = Duration::from_secs(if redriven == 0 { 10 } else { 2 });
         let Ok(taken) = timeout(patience, subscription.receiver.receive(left)).await else {
             break;
         };

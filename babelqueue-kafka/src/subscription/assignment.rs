@@ -90,12 +90,25 @@ impl Assignment {
     }
 
     /// How many more records of this partition can be read, and the generation that their
-    /// deliveries get.
+    /// deliveries get; `None` until there is room for a good number, since each look at the client's
+    /// queue costs as much as a few records.
     pub(crate) fn room(&self, scope: u64) -> Option<(usize, u64)> {
         let held = self.partitions.get(&scope)?;
-        let room = (2 * self.share).saturating_sub(held.book.len());
-        let open = !self.closing && !held.leaving && room > 0;
-        open.then_some((room, held.generation))
+        let room = self.room_of(held);
+        (room > 0).then_some((room, held.generation))
+    }
+
+    /// Whether the polling thread has something to do.
+    pub(crate) fn wants_polling(&self) -> bool {
+        let wants = |held: &Held| held.leaving || self.room_of(held) > 0;
+        self.closing || self.partitions.values().any(wants)
+    }
+
+    fn room_of(&self, held: &Held) -> usize {
+        let most = 2 * self.share;
+        let room = most.saturating_sub(held.book.len());
+        let open = !self.closing && !held.leaving && room >= (most / 4).max(1);
+        if open { room } else { 0 }
     }
 
     /// Takes in what was read of a partition, in order.
@@ -156,16 +169,6 @@ impl Assignment {
     pub(crate) fn can_give(&self) -> bool {
         let open = |held: &Held| !held.leaving && !held.inbox.is_empty() && held.out < self.share;
         !self.closing && self.partitions.values().any(open)
-    }
-
-    /// Whether this very delivery is still out: not settled, taken back or lost since.
-    pub(crate) fn is_out(&self, delivery: &Arc<Delivery>) -> bool {
-        let Some(record) = Record::of(delivery) else {
-            return false;
-        };
-        let held = self.partitions.get(&record.scope);
-        let entry = held.and_then(|held| held.book.get(record.offset));
-        entry.is_some_and(|entry| Arc::ptr_eq(&entry.delivery, delivery))
     }
 
     /// Settles a delivery; whether it was out.
@@ -260,13 +263,13 @@ impl Assignment {
         }
     }
 
-    /// The partition that a delivery is still out of, and its record.
+    /// The partition that this very delivery is still out of (not settled, taken back or lost
+    /// since), and its record.
     fn held_of<'d>(&mut self, delivery: &'d Arc<Delivery>) -> Option<(&'d Record, &mut Held)> {
-        if !self.is_out(delivery) {
-            return None;
-        }
         let record = Record::of(delivery)?;
-        Some((record, self.partitions.get_mut(&record.scope)?))
+        let held = self.partitions.get_mut(&record.scope)?;
+        let entry = held.book.get(record.offset)?;
+        Arc::ptr_eq(&entry.delivery, delivery).then_some((record, held))
     }
 }
 

@@ -44,19 +44,27 @@ fn headers(message: &BorrowedMessage<'_>) -> RecordHeaders {
     let Some(native) = message.headers() else {
         return RecordHeaders::default();
     };
-    let mut headers = RecordHeaders::with_capacity(256);
-    for at in 0..native.count() {
-        // The client panics on a name that is not UTF-8, and anybody may write one.
-        if let Ok(header) = catch_unwind(AssertUnwindSafe(|| native.get(at))) {
-            headers.push(header.key, header.value);
-        } else {
-            tracing::warn!(
-                topic = message.topic(),
-                partition = message.partition(),
-                offset = message.offset(),
-                "left out a header whose name is not UTF-8"
-            );
-        }
-    }
-    headers
+    let read = |mut headers: RecordHeaders, at| {
+        let header = native.get(at);
+        headers.push(header.key, header.value);
+        headers
+    };
+    let count = native.count();
+    let all = || (0..count).fold(RecordHeaders::with_capacity(192), read);
+    // The client panics on a name that is not UTF-8, and anybody may write one.
+    catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|_| {
+        tracing::warn!(
+            topic = message.topic(),
+            partition = message.partition(),
+            offset = message.offset(),
+            "left out a header whose name is not UTF-8"
+        );
+        (0..count)
+            .filter_map(|at| {
+                let read = AssertUnwindSafe(|| native.get(at));
+                let header = catch_unwind(read).ok()?;
+                Some((header.key, header.value))
+            })
+            .collect()
+    })
 }

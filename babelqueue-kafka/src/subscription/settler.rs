@@ -5,6 +5,7 @@ use babelqueue_core::Error;
 use babelqueue_core::transport::{Delivery, Settled, Settlement, Settler};
 use tokio::time::Instant;
 
+use super::assignment::Assignment;
 use super::shared::Shared;
 use crate::project::{self, NewRecord};
 use crate::record::Record;
@@ -36,6 +37,7 @@ impl<W: Writes> GroupSettler<W> {
     /// What can be settled without a write, or the record to write first.
     fn begin_settling(
         &self,
+        assignment: &mut Assignment,
         delivery: &Arc<Delivery>,
         settlement: Settlement,
     ) -> Result<Settled, Step> {
@@ -51,7 +53,7 @@ impl<W: Writes> GroupSettler<W> {
         let received = record.received(delivery);
         let copy = match settlement {
             Settlement::Ack => {
-                return Ok(done_or_fenced(self.shared.settle(delivery)));
+                return Ok(done_or_fenced(assignment.settle(delivery)));
             }
             Settlement::Retry { body, attempts, .. } => {
                 project::retry(received, body, attempts, &self.tiers)
@@ -72,17 +74,70 @@ impl<W: Writes> GroupSettler<W> {
             } => Ok(project::redrive(received, queue, body, verbatim, bypass)),
             // Without a count there is no other way back than the rewind.
             Settlement::Release { .. } | Settlement::Abandon | Settlement::Native { .. } => {
-                return Ok(rewound_or_fenced(self.shared.rewind(delivery)));
+                return Ok(rewound_or_fenced(assignment.rewind(delivery)));
             }
         };
         Err(match copy {
             Ok(copy) => Step::Write(Box::new(copy)),
             Err(error) => {
-                self.shared.rewind(delivery);
+                assignment.rewind(delivery);
                 Step::Failed(error)
             }
         })
     }
+}
+
+impl<W: Writes> GroupSettler<W> {
+    /// Settles what needs no write, under one lock.
+    fn settle_at_once(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Begun {
+        let mut begun = Begun::default();
+        let mut assignment = self.shared.lock();
+        for (at, (delivery, settlement)) in batch.into_iter().enumerate() {
+            let step = self.begin_settling(&mut assignment, &delivery, settlement);
+            begun.answers.push(match step {
+                Ok(settled) => Ok(settled),
+                Err(Step::Failed(error)) => Err(error),
+                Err(Step::Write(copy)) => {
+                    begun.copies.push(*copy);
+                    begun.waiting.push((at, delivery));
+                    Ok(Settled::Fenced) // Until the copy is confirmed.
+                }
+            });
+        }
+        drop(assignment);
+        self.shared.settled();
+        begun
+    }
+
+    /// Settles what was written; what was not comes again.
+    fn finish(
+        &self,
+        waiting: Vec<(usize, Arc<Delivery>)>,
+        confirmed: Vec<Result<(), Error>>,
+        answers: &mut [Result<Settled, Error>],
+    ) {
+        let mut assignment = self.shared.lock();
+        for ((at, delivery), confirmed) in waiting.into_iter().zip(confirmed) {
+            answers[at] = match confirmed {
+                Ok(()) => Ok(done_or_fenced(assignment.settle(&delivery))),
+                Err(error) => {
+                    assignment.rewind(&delivery);
+                    Err(error)
+                }
+            };
+        }
+        drop(assignment);
+        self.shared.settled();
+    }
+}
+
+/// A batch as far as it can be settled without a write.
+#[derive(Default)]
+struct Begun {
+    answers: Vec<Result<Settled, Error>>,
+    copies: Vec<NewRecord>,
+    /// Which answers wait for the copies, and of what.
+    waiting: Vec<(usize, Arc<Delivery>)>,
 }
 
 /// What a settlement needs besides the book.
@@ -98,34 +153,15 @@ impl<W: Writes> Settler for GroupSettler<W> {
     }
 
     async fn settle(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>> {
-        let mut answers = Vec::with_capacity(batch.len());
-        let (mut copies, mut waiting) = (Vec::new(), Vec::new());
-        for (at, (delivery, settlement)) in batch.into_iter().enumerate() {
-            answers.push(match self.begin_settling(&delivery, settlement) {
-                Ok(settled) => Ok(settled),
-                Err(Step::Failed(error)) => Err(error),
-                Err(Step::Write(copy)) => {
-                    copies.push(*copy);
-                    waiting.push((at, delivery));
-                    Ok(Settled::Fenced) // Until the copy is confirmed.
-                }
-            });
+        let Begun {
+            mut answers,
+            copies,
+            waiting,
+        } = self.settle_at_once(batch);
+        if !copies.is_empty() {
+            let confirmed = self.writes.write(copies).await;
+            self.finish(waiting, confirmed, &mut answers);
         }
-        self.shared.settled();
-        if copies.is_empty() {
-            return answers;
-        }
-        let confirmed = self.writes.write(copies).await;
-        for ((at, delivery), confirmed) in waiting.into_iter().zip(confirmed) {
-            answers[at] = match confirmed {
-                Ok(()) => Ok(done_or_fenced(self.shared.settle(&delivery))),
-                Err(error) => {
-                    self.shared.rewind(&delivery);
-                    Err(error)
-                }
-            };
-        }
-        self.shared.settled();
         answers
     }
 

@@ -68,27 +68,21 @@ impl Shared {
             }
             let given = self.lock().give(max.max(1));
             if !given.is_empty() {
-                self.wake_poller();
                 return Ok(given);
             }
             rung.await;
         }
     }
 
-    /// Settles what needs no broker; whether it was still out.
-    pub(crate) fn settle(&self, delivery: &Arc<Delivery>) -> bool {
-        self.lock().settle(delivery)
-    }
-
-    /// Takes a delivery and its lane back; whether it was still out.
-    pub(crate) fn rewind(&self, delivery: &Arc<Delivery>) -> bool {
-        self.lock().rewind(delivery)
-    }
-
     /// After settlements: there may be room to read, and lanes to go on with.
     pub(crate) fn settled(&self) {
-        self.wake_poller();
-        if self.lock().can_give() {
+        let assignment = self.lock();
+        let (give, poll) = (assignment.can_give(), assignment.wants_polling());
+        drop(assignment);
+        if poll {
+            self.wake_poller();
+        }
+        if give {
             self.ring();
         }
     }

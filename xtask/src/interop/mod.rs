@@ -5,6 +5,7 @@
 //! verbs and print the same lines.
 
 mod install;
+mod kafka;
 mod matrix;
 mod redis;
 mod side;
@@ -23,10 +24,13 @@ pub(crate) struct Options {
 enum Broker {
     /// Redis in both layouts, against the Python SDK and Laravel's own queue
     Redis,
+    /// Kafka with a retry tier, against the Python SDK
+    Kafka,
 }
 
 pub(crate) fn run(options: &Options) -> Result {
     match options.broker {
         Broker::Redis => redis::run(),
+        Broker::Kafka => kafka::run(),
     }
 }
