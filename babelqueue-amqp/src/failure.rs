@@ -39,6 +39,11 @@ pub(crate) fn is_too_large(error: &lapin::Error, len: usize) -> bool {
     said.get_id() == PRECONDITION_FAILED && said.get_message().as_str().contains(&size)
 }
 
+/// Whether the broker closed the channel because this user may not publish.
+pub(crate) fn is_denied(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ProtocolError(said) if said.get_id() == ACCESS_REFUSED)
+}
+
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const RESOURCE_LOCKED: u16 = 405;
@@ -137,6 +142,15 @@ mod tests {
         assert!(io(io::ErrorKind::ConnectionRefused).is_transient());
         assert!(io(io::ErrorKind::TimedOut).is_transient());
         assert!(!io(io::ErrorKind::InvalidData).is_transient());
+    }
+
+    #[test]
+    fn who_may_not_publish_is_told_apart() {
+        assert!(is_denied(&broker_says(
+            403,
+            "ACCESS_REFUSED - write access"
+        )));
+        assert!(!is_denied(&broker_says(406, "PRECONDITION_FAILED")));
     }
 
     #[test]

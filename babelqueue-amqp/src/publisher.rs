@@ -364,6 +364,9 @@ impl<'a> Stream<'a> {
                 format!("it has {} bytes, more than the broker takes", ticket.len),
             )
             .with_source(error),
+            Verdict::Broken(error) if failure::is_denied(&error) => {
+                failure::setup("publish", format!("queue `{queue}`"), error)
+            }
             Verdict::Broken(error) => failure::running(
                 "publish",
                 format!("queue `{queue}`, outcome unknown"),

@@ -33,6 +33,7 @@ pub(crate) fn of_the_kit(alone: bool, wanted: fn(&str) -> bool) -> Vec<Test> {
             all.push(Test {
                 name: format!("{kind}/{name}"),
                 needs_ctl: alone,
+                needs_python: false,
                 run: Arc::new(move |server| {
                     let tests = tests(fixture(server));
                     Box::pin(async move {

@@ -170,23 +170,30 @@ pub(crate) fn unique(name: &str) -> String {
 pub(crate) struct Test {
     pub(crate) name: String,
     pub(crate) needs_ctl: bool,
+    /// Whether it needs the Python SDK, at `BQ_PYTHON`.
+    pub(crate) needs_python: bool,
     pub(crate) run: Arc<dyn Fn(Server) -> Running + Send + Sync>,
 }
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = Result<(), Failed>> + Send>>;
 
-/// `test!(function)`, or `test!(function, ctl)` for one that needs `rabbitmqctl`.
+/// `test!(function)`, or `test!(function, ctl)` for one that needs `rabbitmqctl`, or
+/// `test!(function, python)` for one that needs the Python SDK.
 macro_rules! test {
     ($function:ident) => {
-        test!($function, needs_ctl: false)
+        test!($function, needs_ctl: false, needs_python: false)
     };
     ($function:ident, ctl) => {
-        test!($function, needs_ctl: true)
+        test!($function, needs_ctl: true, needs_python: false)
     };
-    ($function:ident, needs_ctl: $needs_ctl:literal) => {
+    ($function:ident, python) => {
+        test!($function, needs_ctl: false, needs_python: true)
+    };
+    ($function:ident, needs_ctl: $needs_ctl:literal, needs_python: $needs_python:literal) => {
         crate::common::Test {
             name: stringify!($function).to_owned(),
             needs_ctl: $needs_ctl,
+            needs_python: $needs_python,
             run: std::sync::Arc::new(|server| Box::pin($function(server))),
         }
     };
@@ -242,6 +249,9 @@ impl Stand {
         let name = format!("{}/{}", server.name, test.name);
         let (server, runtime) = (server.clone(), self.runtime.clone());
         Trial::ignorable_test(name, move || {
+            if test.needs_python && std::env::var_os("BQ_PYTHON").is_none() {
+                return Ok(Completion::ignored_with("no Python SDK: no BQ_PYTHON"));
+            }
             let no_ctl = test.needs_ctl && !server.has_ctl();
             let no_ctl = no_ctl.then(|| format!("no {}", server.run_variable));
             if let Some(reason) = missing.or(no_ctl) {
@@ -262,7 +272,7 @@ impl Stand {
     }
 }
 
-const LIMIT: Duration = Duration::from_mins(10);
+const LIMIT: Duration = Duration::from_mins(20);
 
 /// An envelope with this number in it.
 pub(crate) fn body(number: u64) -> Bytes {

@@ -9,6 +9,7 @@ mod kit;
 mod declaring;
 mod delays;
 mod publishing;
+mod python;
 mod refusals;
 mod settling;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         declaring::tests(),
         delays::tests(),
         publishing::tests(),
+        python::tests(),
         refusals::tests(),
         settling::tests(),
         kit::of_the_kit(false, |_| true),

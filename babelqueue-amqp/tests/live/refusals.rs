@@ -2,6 +2,7 @@
 
 use babelqueue_amqp::{Amqp, Config};
 use babelqueue_core::Error;
+use babelqueue_core::transport::{Outgoing, Transport as _};
 
 use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
 
@@ -56,6 +57,14 @@ async fn missing_rights_are_refused(server: Server) -> Result<(), Failed> {
     ensure!(declared.contains("403"), "{declared}");
     publish(&passive, &queue, [body(1)]).await?;
     let error = refused(Reader::open(&passive, &queue, 1).await)?;
+    ensure!(error.contains("403") && error.contains(&queue), "{error}");
+
+    server.ctl(&["set_permissions", "-p", "/", &user, "^$", "^$", "^$"])?;
+    let unwriting = Amqp::open(Config::from_url(&format!("{url}?declare=passive"))?)?;
+    let mut published = unwriting
+        .publish(vec![Outgoing::new(&*queue, body(2))])
+        .await;
+    let error = refused(published.remove(0))?;
     ensure!(error.contains("403") && error.contains(&queue), "{error}");
 
     server.ctl(&["delete_user", &user])?;

@@ -96,7 +96,7 @@ impl Broker for RabbitMq {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_mins(2)
+        Duration::from_mins(5)
     }
 
     /// The node's own port mapper stays behind; its own client ends it, unless a node still uses it.
