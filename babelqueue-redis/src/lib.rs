@@ -90,12 +90,14 @@ mod error;
 mod idempotency;
 mod layout;
 mod project;
+mod publish;
 mod queue;
 mod reply;
 mod reservation;
 mod scripts;
 mod slot;
 mod subscription;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;

@@ -5,11 +5,12 @@
 //! for byte, unless headers travel with it.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use babelqueue_core::Headers;
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -60,7 +61,9 @@ pub(crate) fn unframe(stored: &Bytes) -> (Bytes, Headers) {
 
 /// A cheap look that never misses a frame: its key stands there in letters, or with an escape in it.
 fn may_be_a_frame(stored: &[u8]) -> bool {
-    memmem::find(stored, b"__bq_frame").is_some() || memmem::find(stored, b"\\u00").is_some()
+    static KEY: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("__bq_frame"));
+    static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u00"));
+    KEY.find(stored).is_some() || ESCAPE.find(stored).is_some()
 }
 
 /// A frame as it lies in JSON. Of a repeated member the last one counts.

@@ -11,13 +11,14 @@ use babelqueue_core::random::Random;
 use babelqueue_core::transport::{
     Capabilities, Delay, Outgoing, Prefetch, Rules, SubscribeOptions, Subscription, Transport,
 };
-use futures_util::future::join_all;
 use redis::Cmd;
 
 use crate::connection::Link;
-use crate::queue::{Group, Queue};
+use crate::publish::publish;
+use crate::queue::Queue;
 use crate::scripts::MOST_PER_CALL;
 use crate::subscription::{self, Wait};
+use crate::time::Now;
 use crate::{Config, Layout};
 
 /// Redis as a transport. Cheap to clone: a handle to one shared connection, which is made when it is
@@ -120,23 +121,7 @@ impl Transport for Redis {
     }
 
     async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
-        let mut results: Vec<Result<(), Error>> = batch.iter().map(|_| Ok(())).collect();
-        let mut groups: Vec<Group> = Vec::new();
-        for (place, message) in batch.iter().enumerate() {
-            if let Err(error) = self.sort(place, message, &mut groups) {
-                results[place] = Err(error);
-            }
-        }
-        // Written to one connection in this order, and all on their way at once.
-        let sent = join_all(groups.iter().map(Group::send)).await;
-        for (group, sent) in groups.iter().zip(sent) {
-            if let Err(failure) = sent {
-                for place in &group.places {
-                    results[*place] = Err(group.error(&failure));
-                }
-            }
-        }
-        results
+        publish(&self.shared, batch).await
     }
 
     async fn subscribe(
@@ -150,34 +135,6 @@ impl Transport for Redis {
         }
         self.ping().await?;
         Ok(subscription::open(queue))
-    }
-}
-
-impl Redis {
-    /// Puts a message into the last group of its queue, or into a new one: the order of each queue
-    /// is kept.
-    fn sort(&self, place: usize, message: &Outgoing, groups: &mut Vec<Group>) -> Result<(), Error> {
-        let known = groups
-            .iter()
-            .rev()
-            .find(|group| group.is_for(&message.queue));
-        let queue = match known {
-            Some(group) => group.queue().clone(),
-            None => Queue::new(&self.shared, &message.queue)?,
-        };
-        let (stored, delay) = queue.prepare(message)?;
-        let last = groups
-            .iter_mut()
-            .rev()
-            .find(|group| group.is_for(&message.queue));
-        if let Some(group) = last.filter(|group| group.takes(delay, stored.len())) {
-            group.push(place, stored);
-        } else {
-            let mut group = Group::new(queue, delay);
-            group.push(place, stored);
-            groups.push(group);
-        }
-        Ok(())
     }
 }
 
@@ -207,6 +164,16 @@ impl Shared {
         let wait = Arc::new(Wait::at(queue));
         waits.insert(key.to_owned(), Arc::downgrade(&wait));
         wait
+    }
+
+    /// The time that a call of now goes by.
+    pub(crate) fn now(&self) -> Now {
+        Now::by(&self.config.time)
+    }
+
+    /// A queue in an error's words.
+    pub(crate) fn describe(&self, queue: &str) -> String {
+        format!("queue `{queue}` at {}", self.link.address())
     }
 
     pub(crate) fn next_id(&self) -> u64 {

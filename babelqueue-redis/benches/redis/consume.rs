@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::bare::{Bare, Queue};
 use crate::pairs::Pair;
+use crate::{in_turn, timed};
 
 #[derive(Deserialize)]
 struct Order {
@@ -23,49 +24,29 @@ impl Message for Order {
 }
 
 /// A worker with 64 handlers that do nothing, beside a loop over the same scripts that always has the
-/// acks of one batch and the reserve of the next on their way together.
-pub(crate) async fn worker(redis: &Redis, bare: &Bare, name: &str) -> Pair {
+/// acks of one batch and the reserve of the next on their way together. How fast, and at how much of
+/// our own processors' time: that figure stands still when the machine is busy.
+pub(crate) async fn worker(redis: &Redis, bare: &Bare, name: &str) -> [Pair; 2] {
     const COUNT: u32 = 60_000;
     let queue = Queue::new(redis.config().layout(), "bench-consume");
     let ours = || async {
         bare.delete(&queue.keys).await;
         bare.fill(&queue.keys, COUNT).await;
-        Timed(consume(redis.clone(), COUNT).await)
+        timed(consume(redis.clone(), COUNT)).await
     };
     let rival = || async {
         bare.delete(&queue.keys).await;
         bare.fill(&queue.keys, COUNT).await;
-        Timed(consume_bare(bare, &queue, COUNT).await)
+        timed(consume_bare(bare, &queue, COUNT)).await
     };
-    let mut pairs = Vec::new();
-    for pair in 0..crate::PAIRS {
-        let (one, other);
-        if pair % 2 == 0 {
-            one = ours().await;
-            other = rival().await;
-        } else {
-            other = rival().await;
-            one = ours().await;
-        }
-        pairs.push((one.rate(COUNT), other.rate(COUNT)));
-    }
+    let figures = in_turn(name, COUNT, ours, rival).await;
     bare.delete(&queue.keys).await;
-    Pair::of(name, "/s", &pairs)
+    figures
 }
 
-/// How long the consuming took, without the filling.
-struct Timed(std::time::Duration);
-
-impl Timed {
-    fn rate(&self, count: u32) -> f64 {
-        f64::from(count) / self.0.as_secs_f64()
-    }
-}
-
-async fn consume(redis: Redis, count: u32) -> std::time::Duration {
+async fn consume(redis: Redis, count: u32) {
     let left = Arc::new((AtomicU32::new(count), Notify::new()));
     let all_done = Arc::clone(&left);
-    let started = std::time::Instant::now();
     let worker = Worker::new(redis)
         .queue("bench-consume")
         .concurrency(64)
@@ -79,14 +60,11 @@ async fn consume(redis: Redis, count: u32) -> std::time::Duration {
     let stopped = worker
         .run_until(async move { all_done.1.notified().await })
         .await;
-    let took = started.elapsed();
     let stopped = stopped.expect("no fatal error");
     assert_eq!(stopped.counts.handled, u64::from(count), "{stopped:?}");
-    took
 }
 
-async fn consume_bare(bare: &Bare, queue: &Queue, count: u32) -> std::time::Duration {
-    let started = std::time::Instant::now();
+async fn consume_bare(bare: &Bare, queue: &Queue, count: u32) {
     let mut done = 0;
     let mut held = Vec::new();
     while done < count as usize {
@@ -94,7 +72,6 @@ async fn consume_bare(bare: &Bare, queue: &Queue, count: u32) -> std::time::Dura
         done += held.len();
         held = taken;
     }
-    started.elapsed()
 }
 
 /// What a settlement costs with much in flight: `LREM` walks `:processing` from its head. Settled

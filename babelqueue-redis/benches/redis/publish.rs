@@ -10,12 +10,12 @@ use redis::{Cmd, Script};
 
 use crate::bare::Bare;
 use crate::pairs::Pair;
-use crate::{TEMPLATE, rates};
+use crate::{TEMPLATE, in_turn, timed};
 
 const QUEUE: &str = "bench-publish";
 
 /// One caller, 256 messages a call.
-pub(crate) async fn batches(redis: &Redis, bare: &Bare, name: &str) -> Pair {
+pub(crate) async fn batches(redis: &Redis, bare: &Bare, name: &str) -> [Pair; 2] {
     const BATCH: u32 = 256;
     const BATCHES: u32 = 400;
     let queue: Arc<str> = QUEUE.into();
@@ -23,28 +23,34 @@ pub(crate) async fn batches(redis: &Redis, bare: &Bare, name: &str) -> Pair {
     let keys = redis.config().keys(QUEUE);
     let ours = || async {
         bare.delete(&keys).await;
-        for _ in 0..BATCHES {
-            let batch = (0..BATCH)
-                .map(|_| Outgoing::new(queue.clone(), body.clone()))
-                .collect();
-            let results = redis.publish(batch).await;
-            assert!(results.iter().all(Result::is_ok));
-        }
+        timed(async {
+            for _ in 0..BATCHES {
+                let batch = (0..BATCH)
+                    .map(|_| Outgoing::new(queue.clone(), body.clone()))
+                    .collect();
+                let results = redis.publish(batch).await;
+                assert!(results.iter().all(Result::is_ok));
+            }
+        })
+        .await
     };
     let push = Push::of(redis);
     let rival = || async {
         bare.delete(&keys).await;
-        for _ in 0..BATCHES {
-            push.send(bare, BATCH).await;
-        }
+        timed(async {
+            for _ in 0..BATCHES {
+                push.send(bare, BATCH).await;
+            }
+        })
+        .await
     };
-    let figure = rates(name, BATCH * BATCHES, ours, rival).await;
+    let figure = in_turn(name, BATCH * BATCHES, ours, rival).await;
     bare.delete(&keys).await;
     figure
 }
 
 /// Many callers, a message a call, all over one connection.
-pub(crate) async fn tasks(redis: &Redis, bare: &Bare, name: &str) -> Pair {
+pub(crate) async fn tasks(redis: &Redis, bare: &Bare, name: &str) -> [Pair; 2] {
     const TASKS: u32 = 256;
     const EACH: u32 = 400;
     let queue: Arc<str> = QUEUE.into();
@@ -61,9 +67,12 @@ pub(crate) async fn tasks(redis: &Redis, bare: &Bare, name: &str) -> Pair {
                 }
             })
         });
-        for task in join_all(tasks).await {
-            task.expect("no panic");
-        }
+        timed(async {
+            for task in join_all(tasks).await {
+                task.expect("no panic");
+            }
+        })
+        .await
     };
     let push = Arc::new(Push::of(redis));
     let rival = || async {
@@ -76,11 +85,14 @@ pub(crate) async fn tasks(redis: &Redis, bare: &Bare, name: &str) -> Pair {
                 }
             })
         });
-        for task in join_all(tasks).await {
-            task.expect("no panic");
-        }
+        timed(async {
+            for task in join_all(tasks).await {
+                task.expect("no panic");
+            }
+        })
+        .await
     };
-    let figure = rates(name, TASKS * EACH, ours, rival).await;
+    let figure = in_turn(name, TASKS * EACH, ours, rival).await;
     bare.delete(&keys).await;
     figure
 }

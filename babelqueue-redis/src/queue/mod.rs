@@ -2,10 +2,7 @@
 //!
 //! Subscriptions are built on it, and the conformance cases drive it directly.
 
-mod publish;
 mod settle;
-
-pub(crate) use publish::Group;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +14,6 @@ use bytes::Bytes;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use crate::config::Time;
 use crate::error::unexpected;
 use crate::layout::Keys;
 use crate::project::unframe;
@@ -76,7 +72,7 @@ impl Queue {
     pub async fn reserve(&self, most: usize) -> Result<Reserved, Error> {
         let most = most.clamp(1, MOST_PER_CALL);
         let sent = Instant::now();
-        let now = self.now();
+        let now = self.shared.now();
         let tokens = match &*self.keys {
             Keys::Sdk { .. } => Token::fresh(most)?,
             Keys::Laravel { .. } => Vec::new(),
@@ -87,7 +83,7 @@ impl Queue {
         };
         let answer = self
             .run("receive", script, |command| {
-                self.write_recovery(command, &now.text);
+                self.write_recovery(command, now.text());
                 if tokens.is_empty() {
                     command.arg(most);
                 }
@@ -117,10 +113,10 @@ impl Queue {
             Keys::Sdk { .. } => &SDK_SWEEP,
             Keys::Laravel { .. } => &LARAVEL_MIGRATE,
         };
-        let now = self.now();
+        let now = self.shared.now();
         let answer = self
             .run("recover", script, |command| {
-                self.write_recovery(command, &now.text);
+                self.write_recovery(command, now.text());
             })
             .await?;
         reply::count(&answer).ok_or_else(|| unexpected("recover", &answer))
@@ -151,7 +147,7 @@ impl Queue {
     ) -> Result<Vec<Result<Instant, Error>>, Error> {
         let held: Vec<Option<&Member>> = chunk.iter().map(|delivery| member_of(delivery)).collect();
         let sent = Instant::now();
-        let now = self.now();
+        let now = self.shared.now();
         let leases = match &*self.keys {
             Keys::Sdk { deadlines, .. } => deadlines,
             Keys::Laravel { reserved, .. } => reserved,
@@ -161,7 +157,7 @@ impl Queue {
                 command
                     .arg(1)
                     .arg(leases)
-                    .arg(&now.text)
+                    .arg(now.text())
                     .arg(self.retry_after_text());
                 for member in held.iter().flatten() {
                     command.arg(*member);
@@ -317,41 +313,8 @@ impl Queue {
         Some(Duration::from_secs(seconds).saturating_sub(passed))
     }
 
-    fn now(&self) -> Now {
-        match &self.shared.config.time {
-            Time::Ours(clock) => {
-                let since_epoch = clock.unix_time();
-                Now {
-                    text: since_epoch.as_secs().to_string(),
-                    ours: Some(since_epoch),
-                }
-            }
-            Time::Server => Now {
-                text: String::new(),
-                ours: None,
-            },
-        }
-    }
-
     pub(crate) fn describe(&self) -> String {
-        format!("queue `{}` at {}", self.name, self.shared.link.address())
-    }
-}
-
-/// The time that a call goes by.
-struct Now {
-    /// As the script takes it; empty for the server's own.
-    text: String,
-    ours: Option<Duration>,
-}
-
-impl Now {
-    /// The time that the script went by, given what it answered.
-    fn answered(&self, text: &[u8]) -> Duration {
-        self.ours.unwrap_or_else(|| {
-            let seconds = reply::number(text).unwrap_or_default();
-            Duration::try_from_secs_f64(seconds).unwrap_or_default()
-        })
+        self.shared.describe(&self.name)
     }
 }
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
 
-use super::publish::check_size;
 use super::{Queue, foreign, reservation_of};
 use crate::error::{Failure, of_refusal, unexpected};
 use crate::layout::Keys;
 use crate::project::{frame, whole_seconds};
+use crate::publish::check_size;
 use crate::reply::{self, Undone};
 use crate::reservation::Member;
 use crate::scripts::{LARAVEL_SETTLE, MOST_PER_CALL, SDK_SETTLE};
@@ -252,7 +252,7 @@ impl Queue {
                 command.arg(ready).arg(notify);
             }
         }
-        command.arg(self.now().text).arg("");
+        command.arg(self.shared.now().text()).arg("");
         for plan in plans {
             match &plan.copy {
                 Copy::None => command.arg("ack").arg(plan.member),
