@@ -48,8 +48,6 @@ pub(super) struct Running {
     task: Option<JoinHandle<()>>,
     /// Whether it has begun something that goes on even when the task is aborted.
     pub(super) blocking: bool,
-    /// Whether nobody waits for it any more: blocking, and past the stop's deadline.
-    pub(super) left_behind: bool,
 }
 
 impl Running {
@@ -57,7 +55,6 @@ impl Running {
         Self {
             task: Some(task),
             blocking: false,
-            left_behind: false,
         }
     }
 

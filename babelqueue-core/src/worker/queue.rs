@@ -28,6 +28,7 @@ pub(super) struct Queue {
     held: Held,
     buffer: Buffer,
     running: usize,
+    /// Deliveries whose handlers go on, past the stop's deadline, where nobody can abort them.
     left_behind: usize,
     finished: Finished,
     settling: bool,
@@ -213,39 +214,26 @@ impl Queue {
         }
     }
 
-    /// Takes in what a task has to say. True where a handler has ended and another may start.
+    /// Takes in what a task has to say.
     pub(super) fn reported(&mut self, report: Report) {
         let Some(entry) = self.held.get_mut(report.key) else {
             return;
         };
         let Some(task) = &mut entry.task else { return };
-        match report.news {
-            News::Blocking => {
-                task.blocking = true;
-                return;
-            }
-            // What the task had begun goes on without it.
-            News::Aborted if task.blocking => {
-                if !task.left_behind {
-                    task.left_behind = true;
-                    self.left_behind += 1;
-                    self.running -= 1;
-                }
-                return;
-            }
-            News::Aborted | News::Done(_) | News::Refused => {}
+        if let News::Blocking = report.news {
+            task.blocking = true;
+            return;
         }
-        if task.left_behind {
-            self.left_behind -= 1;
-        } else {
-            self.running -= 1;
-        }
+        let goes_on = task.blocking;
         if let Some(task) = entry.task.take() {
             task.finished();
         }
+        self.running -= 1;
         match report.news {
             News::Blocking => {}
             News::Done((settlement, fate)) => self.done(report.key, settlement, fate),
+            // What it had begun goes on without its task, and is nobody's to give back.
+            News::Aborted if goes_on => self.left_behind += 1,
             News::Aborted => self.give_back(report.key),
             News::Refused => {
                 self.counts.lost += 1;
@@ -418,26 +406,17 @@ impl Queue {
         }
     }
 
-    /// The deadline: aborts the handlers, leaves behind those that cannot be aborted, and renews no
-    /// lease any more. Gives the number of both.
+    /// The deadline: aborts the handlers, which report that in turn, and renews no lease any more.
+    /// Gives the number of handlers.
     pub(super) fn abort(&mut self) -> usize {
-        let mut still_running = 0;
         for (_, entry) in self.held.iter_mut() {
             entry.renewal = None;
-            let Some(task) = &mut entry.task else {
-                continue;
-            };
-            still_running += 1;
-            if task.blocking && !task.left_behind {
-                task.left_behind = true;
-                self.left_behind += 1;
-                self.running -= 1;
-            } else {
+            if let Some(task) = &entry.task {
                 task.abort();
             }
         }
         self.renew_at = None;
-        still_running
+        self.running
     }
 }
 
