@@ -210,13 +210,18 @@ async fn a_quorum_queue_survives_two_kills(server: Server) -> Result<(), Failed>
     survives_two_kills(server, QueueArguments::quorum()).await
 }
 
-/// 100,000 messages, every 50th of which fails once; the server is killed at a third and at two thirds,
+/// How many messages: a short form, and with `BQ_SOAK` set the long one.
+fn count() -> u64 {
+    match std::env::var_os("BQ_SOAK") {
+        Some(_) => 100_000,
+        None => 6_000,
+    }
+}
+
+/// So many messages, every 50th of which fails once; the server is killed at a third and at two thirds,
 /// while both sides go on. Every message that was confirmed is handled.
 async fn survives_two_kills(server: Server, arguments: QueueArguments) -> Result<(), Failed> {
-    let messages: u64 = match std::env::var("BQ_KILL_MESSAGES") {
-        Ok(number) => number.parse()?,
-        Err(_) => 100_000,
-    };
+    let messages = count();
     let queue = unique("killed");
     let amqp = Amqp::open(server.config()?.queue_arguments(arguments))?;
     let handled = Arc::new(Handled::default());
