@@ -20,7 +20,6 @@ use crate::{Result, apt};
 pub(super) const V3: RabbitMq = RabbitMq {
     name: "rabbitmq",
     port: 25_672,
-    epmd: 25_699,
     variables: ["BQ_RABBITMQ_URL", "BQ_RABBITMQ_RUN"],
     foreign: false,
 };
@@ -29,7 +28,6 @@ pub(super) const V3: RabbitMq = RabbitMq {
 pub(super) const V4: RabbitMq = RabbitMq {
     name: "rabbitmq4",
     port: 25_682,
-    epmd: 25_689,
     variables: ["BQ_RABBITMQ4_URL", "BQ_RABBITMQ4_RUN"],
     foreign: true,
 };
@@ -40,8 +38,6 @@ const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 pub(super) struct RabbitMq {
     name: &'static str,
     port: u16,
-    /// The port by which the node's own tools find it.
-    epmd: u16,
     /// Where it is; and what runs a program in its environment.
     variables: [&'static str; 2],
     /// Whether it runs in a root of its own.
@@ -152,7 +148,8 @@ impl RabbitMq {
             // The server replaces its shell, so that its pid is the one that was started.
             ("RUNNING_UNDER_SYSTEMD", "true".into()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
-            ("ERL_EPMD_PORT", self.epmd.to_string()),
+            // A mapper of its own: two checkouts' nodes have the same name.
+            ("ERL_EPMD_PORT", (address.port() + 7).to_string()),
             (
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "-kernel inet_dist_use_interface {127,0,0,1}".into(),

@@ -119,6 +119,8 @@ impl Server {
         let mut child = self
             .broker
             .command(address, &self.data())?
+            // Whatever it leaves where it stands (a crash dump) is not the checkout's.
+            .current_dir(self.data())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
