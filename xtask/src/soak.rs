@@ -7,7 +7,7 @@ use std::process::Command;
 use clap::{Args, Subcommand};
 
 use crate::root::{root, target};
-use crate::{Result, cargo};
+use crate::{Result, apt, cargo};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -24,6 +24,12 @@ enum Name {
         /// Seconds for each target
         #[arg(long, default_value_t = 600)]
         seconds: u64,
+    },
+    /// Kill Redis and its workers under load, and count what is lost and what comes twice
+    Redis {
+        /// How many messages
+        #[arg(long, default_value_t = 100_000)]
+        messages: u64,
     },
     /// Play simulated runs of the worker over the broker in memory, each from its seed
     Simulation {
@@ -42,12 +48,20 @@ enum Name {
 pub(crate) fn run(options: &Options) -> Result {
     match &options.name {
         Name::Fuzz { target, seconds } => fuzz(target.as_deref(), *seconds),
+        Name::Redis { messages } => redis(*messages),
         Name::Simulation {
             seeds,
             first,
             mutants,
         } => simulation(*first..first.saturating_add(*seeds), *mutants),
     }
+}
+
+fn redis(messages: u64) -> Result {
+    apt::need("redis-server", "redis-server")?;
+    let mut soak = cargo::command(&["run", "--quiet", "-p", "babelqueue-redis"]);
+    soak.args(["--example", "soak", "--", &messages.to_string()]);
+    cargo::run(&mut soak)
 }
 
 fn simulation(seeds: Range<u64>, mutants: bool) -> Result {
