@@ -144,7 +144,10 @@ async fn one_extend_in_flight_and_the_due_ones_gather_behind_it() {
         give(&stage, [id], 30 * SECOND);
         sleep(SECOND).await;
     }
-    sleep(20 * SECOND).await;
+    sleep(15 * SECOND).await;
+    // The clock is looked at for another reason, with 2 and 3 due.
+    stage.script.give("default", Err(broken()));
+    sleep(5 * SECOND).await;
     assert_eq!(extends(&stage), [(10, vec![1])]);
     stage
         .script
