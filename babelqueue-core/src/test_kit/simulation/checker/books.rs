@@ -67,8 +67,10 @@ pub(super) struct Handed {
     pub(super) ending: Option<Ending>,
     pub(super) settling: Option<Settlement>,
     pub(super) answer: Option<Answer>,
-    /// A renewal failed, or its answer is still out.
-    pub(super) renewal_open: bool,
+    /// When it came to its worker.
+    pub(super) received: Option<Instant>,
+    /// When the renewal was asked for that failed, or whose answer is still out.
+    pub(super) renewal_open: Option<Instant>,
     /// The broker has left it to its lease.
     pub(super) forsaken: bool,
     /// The broker has taken it back.
@@ -95,6 +97,8 @@ pub(super) struct LifeBook {
     pub(super) fenced: usize,
     pub(super) failed: usize,
     pub(super) running: usize,
+    /// When something last came home to it, which may have set going what has not begun yet.
+    pub(super) stirred: Option<Instant>,
     pub(super) held: BTreeMap<Arc<str>, usize>,
     pub(super) stopping: Option<Instant>,
     pub(super) closed: BTreeMap<usize, Instant>,

@@ -4,13 +4,74 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::books::{Books, State};
+use super::books::{Books, Handed, State};
 use crate::test_kit::simulation::log::{LifeId, LifeOutcome};
 use crate::test_kit::simulation::scenario::End;
 use crate::test_kit::simulation::world::History;
+use crate::transport::Delivery;
 
 /// What a worker has for its last settlements after the deadline.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// A worker is told to stop. Until now no handler was idle while a message waited for one.
+pub(super) fn stop_told(books: &mut Books<'_>, life: LifeId, at: Instant) -> Result<(), String> {
+    let book = &books.lives[life];
+    let still = book.stopping.is_none() && book.stirred != Some(at);
+    if still && book.running < books.concurrency(life) {
+        let held: Vec<_> = held_by(books, life).collect();
+        let waiting = held.iter().find(|(handed, delivery)| {
+            let waits = !handed.started && handed.settling.is_none() && !handed.lost;
+            // What needs no handler is done, and waits for the settlement before it.
+            waits
+                && books.decision(delivery.fence).is_none()
+                && handed.received.is_some_and(|received| received < at)
+                && !has_to_wait(books, &held, handed, delivery)
+        });
+        if let Some((_, delivery)) = waiting {
+            return Err(format!("a handler is idle, and {delivery:?} waits"));
+        }
+    }
+    books.lives[life].stopping.get_or_insert(at);
+    Ok(())
+}
+
+/// What a worker has received and not let go.
+fn held_by<'b>(
+    books: &'b Books<'_>,
+    life: LifeId,
+) -> impl Iterator<Item = (&'b Handed, &'b Delivery)> {
+    books.handed.values().filter_map(move |handed| {
+        let (to, delivery) = handed.to.as_ref()?;
+        let held = *to == life && !handed.refused && handed.answer.is_none();
+        held.then_some((handed, &**delivery))
+    })
+}
+
+/// Whether another of its lane is before it: in the lane's order, or because it runs or is being
+/// settled, lost as it may be.
+fn has_to_wait(
+    books: &Books<'_>,
+    held: &[(&Handed, &Delivery)],
+    handed: &Handed,
+    delivery: &Delivery,
+) -> bool {
+    let place = |handed: &Handed| {
+        books
+            .messages
+            .get(&handed.message)
+            .map(|message| message.place)
+    };
+    delivery.lane.is_some()
+        && held.iter().any(|(other, before)| {
+            before.fence != delivery.fence
+                && before.lane == delivery.lane
+                && before.queue == delivery.queue
+                && (other.started
+                    || other.settling.is_some()
+                    || other.received < handed.received
+                    || place(other) < place(handed))
+        })
+}
 
 /// At the stop the receiver is closed at once, beside the running handlers.
 pub(super) fn closing(books: &mut Books<'_>, life: LifeId, at: Instant) -> Result<(), String> {

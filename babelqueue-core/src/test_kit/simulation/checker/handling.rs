@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::books::{Books, LifeBook, State};
 use super::{ends, settling};
@@ -18,7 +19,7 @@ pub(super) fn seen(books: &mut Books<'_>, seen: &Seen) -> Result<(), String> {
         Note::Confirmed { number } => confirmed(books, *number)?,
         Note::Fault { .. } => books.figures.faults += 1,
         Note::Cut | Note::ReceiveFailed => {}
-        Note::Received { life, delivery } => received(books, *life, delivery)?,
+        Note::Received { life, delivery } => received(books, *life, delivery, seen.at)?,
         Note::Refused { life, fence } => refused(books, *life, *fence)?,
         Note::Started {
             life,
@@ -34,7 +35,7 @@ pub(super) fn seen(books: &mut Books<'_>, seen: &Seen) -> Result<(), String> {
             started(books, *life, *fence, *attempts)?;
             unchanged(books, *fence, body, headers)?;
         }
-        Note::Ended { fence, ending } => ended(books, *fence, *ending)?,
+        Note::Ended { fence, ending } => ended(books, *fence, *ending, seen.at)?,
         Note::Settling {
             life,
             fence,
@@ -44,21 +45,24 @@ pub(super) fn seen(books: &mut Books<'_>, seen: &Seen) -> Result<(), String> {
             life,
             fence,
             answer,
-        } => answered(books, *life, *fence, *answer)?,
+        } => {
+            books.lives[*life].stirred = Some(seen.at);
+            answered(books, *life, *fence, *answer)?;
+        }
         Note::Extending { life, fence } => {
             let handed = books.handed(*fence)?;
             if handed.to.as_ref().is_none_or(|(to, _)| to != life) {
                 return Err("a lease was renewed that is not this worker's".to_owned());
             }
-            handed.renewal_open = true;
+            handed.renewal_open = Some(seen.at);
         }
         Note::Extended { fence, answer } => {
-            books.handed(*fence)?.renewal_open = *answer == Answer::Failed;
+            if *answer != Answer::Failed {
+                books.handed(*fence)?.renewal_open = None;
+            }
         }
         Note::Closing { life } => ends::closing(books, *life, seen.at)?,
-        Note::StopTold { life } => {
-            books.lives[*life].stopping.get_or_insert(seen.at);
-        }
+        Note::StopTold { life } => ends::stop_told(books, *life, seen.at)?,
         Note::Killed { life } => books.lives[*life].killed = true,
         Note::LifeEnded { life, outcome } => ends::of_life(books, *life, outcome, seen.at)?,
         Note::Spun { verb } => return Err(format!("something spins: too many calls of {verb:?}")),
@@ -75,12 +79,18 @@ fn confirmed(books: &mut Books<'_>, number: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn received(books: &mut Books<'_>, life: LifeId, delivery: &Arc<Delivery>) -> Result<(), String> {
+fn received(
+    books: &mut Books<'_>,
+    life: LifeId,
+    delivery: &Arc<Delivery>,
+    at: Instant,
+) -> Result<(), String> {
     let handed = books.handed(delivery.fence)?;
     if handed.to.is_some() {
         return Err("a delivery was received twice".to_owned());
     }
     handed.to = Some((life, Arc::clone(delivery)));
+    handed.received = Some(at);
     let concurrency = books.concurrency(life);
     let planned = books.scenario.lives.get(life);
     let prefetch = planned
@@ -238,7 +248,7 @@ pub(super) fn uncounted(body: &Bytes) -> Option<Bytes> {
     Some(decoded.envelope.with_attempts(0).into_bytes())
 }
 
-fn ended(books: &mut Books<'_>, fence: Fence, ending: Ending) -> Result<(), String> {
+fn ended(books: &mut Books<'_>, fence: Fence, ending: Ending, at: Instant) -> Result<(), String> {
     let handed = books.handed(fence)?;
     handed.ending = Some(ending);
     let life = handed.to.as_ref().map(|(life, _)| *life);
@@ -252,6 +262,7 @@ fn ended(books: &mut Books<'_>, fence: Fence, ending: Ending) -> Result<(), Stri
     }
     if let Some(life) = life {
         books.lives[life].running -= 1;
+        books.lives[life].stirred = Some(at);
         if let Some(book) = lane.and_then(|lane| books.lanes.get_mut(&lane)) {
             book.running.retain(|_, running| *running != fence);
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::books::{Books, Handed, Message, State};
 use super::handling::uncounted;
 use crate::decide::Decision;
@@ -10,6 +12,9 @@ use crate::memory::{Event, What};
 use crate::test_kit::simulation::log::{Ending, LifeId};
 use crate::test_kit::simulation::scenario::{Class, Scenario};
 use crate::transport::{Fence, Settlement};
+
+/// How long after a failed renewal, and the way of its call, the next one is asked for at the latest.
+const SOON: Duration = Duration::from_secs(3);
 
 /// A worker settles a delivery once, after its handler, and as the rules say.
 pub(super) fn asked(
@@ -171,7 +176,8 @@ pub(super) fn event(books: &mut Books<'_>, event: &Event) -> Result<(), String> 
         What::Forsaken => {
             let leased = books.leased();
             let handed = out(books, event.message)?;
-            let explained = handed.to.is_none() || handed.settling.is_some() || handed.renewal_open;
+            let explained =
+                handed.to.is_none() || handed.settling.is_some() || handed.renewal_open.is_some();
             handed.forsaken = true;
             if !explained {
                 return Err("forsaken without a failed settlement".to_owned());
@@ -183,7 +189,7 @@ pub(super) fn event(books: &mut Books<'_>, event: &Event) -> Result<(), String> 
             }
         }
         What::Expired => {
-            expired(books, event.message)?;
+            expired(books, event.message, event.at)?;
             back(books, event.message, true)
         }
         What::Disconnected => {
@@ -237,7 +243,8 @@ fn delivered(books: &mut Books<'_>, number: u64, fence: Fence, place: u64) -> Re
         ending: None,
         settling: None,
         answer: None,
-        renewal_open: false,
+        received: None,
+        renewal_open: None,
         forsaken: false,
         lost: false,
         copied: false,
@@ -269,9 +276,10 @@ fn acked(books: &mut Books<'_>, number: u64) -> Result<(), String> {
 }
 
 /// A lease that ends: nobody was there to renew it, or the renewal failed.
-fn expired(books: &mut Books<'_>, number: u64) -> Result<(), String> {
+fn expired(books: &mut Books<'_>, number: u64, at: Instant) -> Result<(), String> {
     let handed = out(books, number)?;
-    if handed.forsaken || handed.renewal_open {
+    // A renewal that fails is asked for again soon, to the end.
+    if handed.forsaken || handed.renewal_open.is_some_and(|asked| at - asked < SOON) {
         return Ok(());
     }
     let Some((life, _)) = &handed.to else {
