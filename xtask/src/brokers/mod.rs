@@ -28,6 +28,11 @@ pub(crate) trait Broker: Sync {
     /// The loopback port that it takes when nobody else has it; another free one otherwise.
     fn port(&self) -> u16;
 
+    /// Which ports above that one it takes besides, as distances.
+    fn ports_beside(&self) -> &'static [u16] {
+        &[]
+    }
+
     /// Installs it where it is missing. Called before each start, so it has to be quick when there
     /// is nothing to do.
     fn install(&self) -> Result;

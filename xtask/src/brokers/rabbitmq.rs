@@ -35,6 +35,12 @@ pub(super) const V4: RabbitMq = RabbitMq {
 /// Where both packages keep their programs; the wrappers in `/usr/sbin` change the user.
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 
+/// Where its own tools talk to the node, above its port.
+const DISTRIBUTION: u16 = 1;
+
+/// Where they ask for it.
+const MAPPER: u16 = 7;
+
 pub(super) struct RabbitMq {
     name: &'static str,
     port: u16,
@@ -51,6 +57,10 @@ impl Broker for RabbitMq {
 
     fn port(&self) -> u16 {
         self.port
+    }
+
+    fn ports_beside(&self) -> &'static [u16] {
+        &[DISTRIBUTION, MAPPER]
     }
 
     fn install(&self) -> Result {
@@ -138,7 +148,10 @@ impl RabbitMq {
             ("LANG", "C.UTF-8".into()),
             ("HOME", of_data("home")),
             ("RABBITMQ_NODENAME", format!("{}@localhost", self.name)),
-            ("RABBITMQ_DIST_PORT", (address.port() + 1).to_string()),
+            (
+                "RABBITMQ_DIST_PORT",
+                (address.port() + DISTRIBUTION).to_string(),
+            ),
             ("RABBITMQ_MNESIA_BASE", of_data("mnesia")),
             ("RABBITMQ_LOG_BASE", of_data("log")),
             ("RABBITMQ_CONFIG_FILE", of_data("rabbitmq.conf")),
@@ -149,7 +162,7 @@ impl RabbitMq {
             ("RUNNING_UNDER_SYSTEMD", "true".into()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
             // A mapper of its own: two checkouts' nodes have the same name.
-            ("ERL_EPMD_PORT", (address.port() + 7).to_string()),
+            ("ERL_EPMD_PORT", (address.port() + MAPPER).to_string()),
             (
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "-kernel inet_dist_use_interface {127,0,0,1}".into(),

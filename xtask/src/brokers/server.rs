@@ -1,10 +1,11 @@
 //! The life of a server's process, the same for every broker.
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -114,6 +115,9 @@ impl Server {
         self.broker.install()?;
         fs::create_dir_all(self.data())?;
 
+        // Of the whole machine: from the choice of a port until it answers there, no other
+        // checkout starts the same broker, and takes one of its ports.
+        let _alone = locked(&env::temp_dir().join(format!("babelqueue-{}.lock", self.name())))?;
         let address = self.free_address()?;
         let log = File::create(self.log())?;
         let mut child = self
@@ -138,9 +142,14 @@ impl Server {
 
     fn wait_for_answer(&self, child: &mut Child, address: SocketAddr) -> Result {
         let deadline = Instant::now() + self.broker.patience();
-        while !self.broker.answers(address) {
+        loop {
+            let answers = self.broker.answers(address);
+            // Asked afterwards: somebody else may answer in the place of one that is gone.
             if let Some(status) = child.try_wait()? {
                 return Err(format!("it ended with {status}:\n{}", self.tail()).into());
+            }
+            if answers {
+                return Ok(());
             }
             if Instant::now() > deadline {
                 self.stop("KILL")?;
@@ -148,7 +157,6 @@ impl Server {
             }
             sleep(TICK);
         }
-        Ok(())
     }
 
     /// Ends the process by its pid, if it is still the one that was started here.
@@ -178,13 +186,25 @@ impl Server {
             // A killed process is dead a while before the last of its threads lets go of the port.
             let deadline = Instant::now() + LET_GO;
             while Instant::now() < deadline {
-                if let Ok(address) = free(last) {
+                if let Ok(address) = self.free(last) {
                     return Ok(address);
                 }
                 sleep(TICK);
             }
         }
-        free(self.broker.port()).or_else(|_| free(0))
+        let own = self.free(self.broker.port());
+        // One whose neighbours are taken is passed over.
+        (0..20).fold(own, |found, _| found.or_else(|_| self.free(0)))
+    }
+
+    /// A loopback address with this port, any for 0, if nobody has it or one that goes with it.
+    fn free(&self, port: u16) -> Result<SocketAddr> {
+        let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let address = bind(port)?.local_addr()?;
+        for distance in self.broker.ports_beside() {
+            bind(address.port().saturating_add(*distance))?;
+        }
+        Ok(address)
     }
 
     /// The process of the pid file, if it still runs.
@@ -196,9 +216,7 @@ impl Server {
     /// Held while the process is started or stopped, so that two runs of the xtask don't do it both.
     fn lock(&self) -> Result<File> {
         fs::create_dir_all(&self.folder)?;
-        let file = File::create(self.folder.join("lock"))?;
-        file.lock()?;
-        Ok(file)
+        locked(&self.folder.join("lock"))
     }
 
     fn tail(&self) -> String {
@@ -221,9 +239,11 @@ impl Server {
     }
 }
 
-/// The loopback address with this port, if nobody has it.
-fn free(port: u16) -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr()?)
+/// The file at `path`, locked until it is dropped.
+fn locked(path: &Path) -> Result<File> {
+    let file = File::create(path)?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// A process that was started here. Its start time tells it from a later one with the same pid.
