@@ -193,6 +193,29 @@ impl Stage {
         consumer.ack(&next).await
     }
 
+    /// Fails if something is left in the queue that may not be; acknowledges what may.
+    pub(super) async fn expect_only(
+        &self,
+        queue: &Arc<str>,
+        may_be: impl Fn(u32) -> bool,
+    ) -> Result<(), Failed> {
+        const SENTINEL: u32 = u32::MAX;
+        self.publish(queue, &[SENTINEL]).await?;
+        let mut consumer = self.consume(queue, 8).await?;
+        loop {
+            let next = consumer.one().await?;
+            let found = number(&next);
+            ensure!(
+                found.is_some_and(|found| found == SENTINEL || may_be(found)),
+                "the queue should be empty, but {next:?} came"
+            );
+            consumer.ack(&next).await?;
+            if found == Some(SENTINEL) {
+                return consumer.close().await;
+            }
+        }
+    }
+
     pub(super) fn patience(&self) -> Duration {
         self.fixture.patience()
     }

@@ -397,9 +397,12 @@ async fn killed(stage: &Stage) -> Outcome {
     };
     again.until(stage.patience(), all).await?;
     running.stop(stage.patience()).await?;
-    let mut consumer = stage.consume(&queue.name, 8).await?;
-    stage.expect_empty(&queue.name, &mut consumer).await?;
-    consumer.close().await
+    // What the killed worker was done with may not have been acknowledged yet: that comes again.
+    stage
+        .expect_only(&queue.name, |number| {
+            number % 3 == 0 && before.contains(&number)
+        })
+        .await
 }
 
 /// The broker restarts at a third and at half of the messages.
