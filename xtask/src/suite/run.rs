@@ -18,7 +18,7 @@ pub(super) struct Selection {
     #[arg(long, value_name = "P")]
     package: Option<String>,
 
-    /// Where the results go, as <package>.json
+    /// Where the results go, as `<package>.json`
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
