@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything, against real brokers.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
@@ -7,6 +8,9 @@ use std::thread;
 
 use crate::root::target;
 use crate::{Result, brokers, cargo, packages, suite};
+
+/// What failed, and what it said: thousands of lines may stand between that and the end.
+const FAILURES: &str = "failures.txt";
 
 /// Starts the brokers, runs every test of every package and the suite, stops what it started, and
 /// closes with the counts.
@@ -30,19 +34,21 @@ pub(crate) fn run() -> Result {
         .arg("--no-fail-fast")
         .env(suite::RESULTS, &results)
         .envs(servers.environment());
-    let mut counts = Counts::default();
-    let mut passed = counted(&mut everything, &mut counts)?;
-    passed &= counted(&mut core_among_strangers(), &mut counts)?;
+    let mut seen = Seen::default();
+    let mut passed = watched(&mut everything, &mut seen)?;
+    passed &= watched(&mut core_among_strangers(), &mut seen)?;
     drop(servers);
 
     // Its own counts are of cases, and stand above the counts of tests.
     passed &= suite::report(&results, &packages)?;
     println!();
-    println!("{counts}");
-    if passed && counts.failed == 0 {
+    println!("{}", seen.counts);
+    let failures = target().join(FAILURES);
+    fs::write(&failures, &seen.failures)?;
+    if passed && seen.counts.failed == 0 {
         return Ok(());
     }
-    Err("there are failures".into())
+    Err(format!("there are failures: {}", failures.display()).into())
 }
 
 /// The core by itself, so that nobody else's features hide a missing one, and with `serde_json` in
@@ -56,8 +62,8 @@ fn core_among_strangers() -> Command {
     command
 }
 
-/// Runs a `cargo test`, shows what it prints, and adds up what its test binaries say of themselves.
-fn counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
+/// Runs a `cargo test`, shows what it prints, and keeps what its test binaries say of themselves.
+fn watched(command: &mut Command, seen: &mut Seen) -> Result<bool> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut shown = std::io::stdout().lock();
     if let Some(output) = child.stdout.take() {
@@ -65,12 +71,34 @@ fn counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
             let line = line?;
             shown.write_all(&line)?;
             shown.write_all(b"\n")?;
-            if let Some(more) = Counts::of(&String::from_utf8_lossy(&line)) {
-                *counts += more;
-            }
+            seen.line(&String::from_utf8_lossy(&line));
         }
     }
     Ok(child.wait()?.success())
+}
+
+/// What the test binaries printed that is wanted at the end.
+#[derive(Default)]
+struct Seen {
+    counts: Counts,
+    failures: String,
+    failing: bool,
+}
+
+impl Seen {
+    /// Takes the next line of the output. A binary tells its failures between a line `failures:`
+    /// and the line with its counts.
+    fn line(&mut self, line: &str) {
+        let counts = Counts::of(line);
+        self.failing = (self.failing || line == "failures:") && counts.is_none();
+        if self.failing {
+            self.failures.push_str(line);
+            self.failures.push('\n');
+        }
+        if let Some(more) = counts {
+            self.counts += more;
+        }
+    }
 }
 
 /// How many tests there were.
@@ -134,5 +162,23 @@ mod tests {
         assert_eq!(Counts::of(line), Some(counts));
         assert_eq!(Counts::of("test result_is_kept ... ok"), None);
         assert_eq!(Counts::of("running 3 tests"), None);
+    }
+
+    #[test]
+    fn failures_are_kept_for_the_end() {
+        let mut seen = Seen::default();
+        for line in [
+            "test fine ... ok",
+            "test broken ... FAILED",
+            "failures:",
+            "---- broken ----",
+            "it said why",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured",
+            "test other ... ok",
+        ] {
+            seen.line(line);
+        }
+        assert_eq!(seen.failures, "failures:\n---- broken ----\nit said why\n");
+        assert_eq!((seen.counts.passed, seen.counts.failed), (1, 1));
     }
 }
