@@ -40,7 +40,7 @@ const ALL: &[Package] = &[
     Package {
         name: "babelqueue-sqs",
         bindings: &["sqs"],
-        brokers: &[],
+        brokers: &["sqs", "sqs-mortal"],
         headers: &[],
     },
     Package {

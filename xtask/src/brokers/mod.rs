@@ -4,9 +4,11 @@
 //! A broker is a [`Broker`]; what is the same for all (start, wait, stop, kill) is in [`server`].
 
 mod kafka;
+mod maven;
 mod rabbitmq;
 mod redis;
 mod server;
+mod sqs;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -66,6 +68,8 @@ pub(crate) const BROKERS: &[&dyn Broker] = &[
     &kafka::MORTAL,
     &rabbitmq::V3,
     &rabbitmq::V4,
+    &sqs::SHARED,
+    &sqs::MORTAL,
 ];
 
 #[derive(Args)]

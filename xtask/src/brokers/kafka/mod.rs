@@ -3,13 +3,15 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::Broker;
-use crate::root::target;
-use crate::{Result, apt};
+use super::{Broker, maven};
+use crate::Result;
+
+/// Both servers run from the same jars.
+const JARS: &str = "kafka";
 
 /// For tests that leave it running.
 pub(super) const SHARED: Kafka = Kafka {
@@ -41,12 +43,8 @@ impl Broker for Kafka {
     }
 
     fn install(&self) -> Result {
-        if jars().is_dir() {
-            return Ok(());
-        }
-        apt::need("java", "default-jre-headless")?;
-        apt::need("mvn", "maven")?;
-        fetch_jars()
+        let log = ("log4j2.xml", include_str!("log4j2.xml"));
+        maven::need(JARS, include_str!("pom.xml"), &[log])
     }
 
     fn command(&self, address: SocketAddr, data: &Path) -> Result<Command> {
@@ -78,49 +76,11 @@ impl Broker for Kafka {
     }
 }
 
-/// The folder of the jars. It appears by one rename, so what is there is complete.
-fn jars() -> PathBuf {
-    target().join("brokers/kafka-jars")
-}
-
-fn fetch_jars() -> Result {
-    println!("fetching Kafka …");
-    let folder = target().join("brokers");
-    let unfinished = folder.join(format!("kafka-jars.{}", std::process::id()));
-    fs::create_dir_all(&unfinished)?;
-    let pom = unfinished.join("pom.xml");
-    fs::write(&pom, include_str!("pom.xml"))?;
-    let plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
-    let output = Command::new("mvn")
-        .args(["-B", "-q", "-ntp", "-f"])
-        .arg(&pom)
-        .args([plugin, "-DincludeScope=runtime"])
-        .arg(format!("-DoutputDirectory={}", unfinished.display()))
-        .output()?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stdout);
-        return Err(format!("mvn failed: {}", said.trim()).into());
-    }
-    fs::write(unfinished.join("log4j2.xml"), include_str!("log4j2.xml"))?;
-    if fs::rename(&unfinished, jars()).is_err() && !jars().is_dir() {
-        return Err("the jars could not be put in place".into());
-    }
-    Ok(())
-}
-
-/// `java` with the jars on its class path, small and quick to start.
+/// `java` with Kafka's jars, and its log as we like it.
 fn java() -> Command {
-    let jars = jars();
-    let mut command = Command::new("java");
-    command
-        .args(["-Xms64m", "-Xmx256m", "-Xss512k", "-XX:+UseSerialGC"])
-        .args(["-XX:TieredStopAtLevel=1", "-Xshare:auto"])
-        .arg(format!(
-            "-Dlog4j2.configurationFile={}",
-            jars.join("log4j2.xml").display()
-        ))
-        .arg("-cp")
-        .arg(jars.join("*"));
+    let settings = maven::jars(JARS).join("log4j2.xml");
+    let mut command = maven::java(JARS);
+    command.arg(format!("-Dlog4j2.configurationFile={}", settings.display()));
     command
 }
 
