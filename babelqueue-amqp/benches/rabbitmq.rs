@@ -4,10 +4,14 @@
 //!
 //! The two sides take turns in one run, on one server, over one runtime of two threads, with the same
 //! window and the same prefetch, one classic queue, and bodies of 256 bytes. A ratio above 1 is ours.
+//! The Python SDK takes its turn with fewer messages where `BQ_PYTHON` names an interpreter that has it;
+//! it waits for no confirm.
 
 #[expect(dead_code, reason = "what times work that does not wait")]
 #[path = "../../babelqueue-core/benches/support/pairs.rs"]
 mod pairs;
+#[path = "../../babelqueue-core/benches/support/python.rs"]
+mod python;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +28,7 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{Channel, Confirmation, Connection, ConnectionProperties};
 use pairs::Pair;
+use python::Python;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
@@ -31,6 +36,9 @@ use tokio::sync::Notify;
 const PAIRS: usize = 7;
 
 const MESSAGES: u32 = 20_000;
+
+/// At its pace.
+const MESSAGES_OF_PYTHON: u32 = 2_000;
 
 const WINDOW: usize = 1024;
 
@@ -60,8 +68,9 @@ async fn main() {
     let bare = Connection::connect(&url, ConnectionProperties::default()).await;
     let bare = bare.expect("a server");
 
-    let mut publish = Vec::new();
-    let mut consume = Vec::new();
+    let python = Python::installed();
+    let (mut publish, mut consume) = (Vec::new(), Vec::new());
+    let (mut publish_beside_python, mut consume_beside_python) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         // Who begins changes from pair to pair; what one has published the other consumes.
         let (ours, rival);
@@ -75,13 +84,26 @@ async fn main() {
         }
         publish.push((ours.0, rival.0));
         consume.push((ours.1, rival.1));
+        if let Some(python) = &python {
+            let rate = python.publish(&url, QUEUE, MESSAGES_OF_PYTHON);
+            publish_beside_python.push((ours.0, rate));
+            let rate = python.consume(&url, QUEUE, MESSAGES_OF_PYTHON);
+            consume_beside_python.push((ours.1, rate));
+        }
     }
     let channel = bare.create_channel().await.expect("a channel");
     delete(&channel).await;
-    pairs::report(&[
+    let mut figures = vec![
         Pair::of("publish, window of 1024, confirmed", "/s", &publish),
         Pair::of("consume and ack, worker, N = 64", "/s", &consume),
-    ]);
+    ];
+    if python.is_some() {
+        let name = "publish, beside Python unconfirmed";
+        figures.push(Pair::of(name, "/s", &publish_beside_python));
+        let name = "consume and ack, beside Python";
+        figures.push(Pair::of(name, "/s", &consume_beside_python));
+    }
+    pairs::report(&figures);
 }
 
 async fn publish_ours(amqp: &Amqp) -> f64 {

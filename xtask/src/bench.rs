@@ -11,7 +11,7 @@ use babelqueue_conformance::{Json, json};
 use clap::Args;
 
 use crate::packages::{self, Package};
-use crate::{Result, brokers, cargo};
+use crate::{Result, brokers, cargo, python};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -34,6 +34,7 @@ pub(crate) fn run(options: &Options) -> Result {
         let output = cargo::command(&["bench", "--quiet", "-p", package.name, "--all-features"])
             .args(["--bench", &bench, "--", "--json"])
             .envs(servers.environment())
+            .envs(python::environment(&[package]))
             .stderr(Stdio::inherit())
             .output()?;
         if !output.status.success() {

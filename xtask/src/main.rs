@@ -14,6 +14,7 @@ mod interop;
 mod lean;
 mod package;
 mod packages;
+mod python;
 mod root;
 mod soak;
 mod suite;

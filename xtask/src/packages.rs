@@ -12,6 +12,8 @@ pub(crate) struct Package {
     pub(crate) bindings: &'static [&'static str],
     /// The servers that its live tests need.
     pub(crate) brokers: &'static [&'static str],
+    /// What the Python SDK needs to talk to those.
+    pub(crate) python: &'static [&'static str],
     /// The C headers that it builds with, each with the Debian package that brings it.
     pub(crate) headers: &'static [(&'static str, &'static str)],
 }
@@ -23,54 +25,63 @@ const ALL: &[Package] = &[
         name: "babelqueue-core",
         bindings: &[],
         brokers: &[],
+        python: &[],
         headers: &[],
     },
     Package {
         name: "babelqueue-redis",
         bindings: &["redis"],
         brokers: &["redis", "redis-durable"],
+        python: &["redis"],
         headers: &[],
     },
     Package {
         name: "babelqueue-amqp",
         bindings: &["amqp"],
         brokers: &["rabbitmq", "rabbitmq4"],
+        python: &["pika"],
         headers: &[],
     },
     Package {
         name: "babelqueue-sqs",
         bindings: &["sqs"],
         brokers: &["sqs", "sqs-mortal"],
+        python: &["boto3"],
         headers: &[],
     },
     Package {
         name: "babelqueue-asb",
         bindings: &["asb"],
         brokers: &[],
+        python: &[],
         headers: &[],
     },
     Package {
         name: "babelqueue-artemis",
         bindings: &["artemis"],
         brokers: &[],
+        python: &[],
         headers: &[],
     },
     Package {
         name: "babelqueue-kafka",
         bindings: &["kafka"],
         brokers: &["kafka", "kafka-mortal"],
+        python: &["confluent-kafka"],
         headers: &[("zlib.h", "zlib1g-dev"), ("openssl/ssl.h", "libssl-dev")],
     },
     Package {
         name: "babelqueue-pulsar",
         bindings: &["pulsar"],
         brokers: &[],
+        python: &[],
         headers: &[],
     },
     Package {
         name: "babelqueue-otel",
         bindings: &["otel"],
         brokers: &[],
+        python: &[],
         headers: &[],
     },
 ];

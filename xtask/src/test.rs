@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::root::target;
-use crate::{Result, brokers, cargo, packages, suite};
+use crate::{Result, brokers, cargo, packages, python, suite};
 
 /// What failed, and what it said: thousands of lines may stand between that and the end.
 const FAILURES: &str = "failures.txt";
@@ -21,9 +21,12 @@ pub(crate) fn run() -> Result {
     suite::prepare(&results, &packages)?;
 
     let everything = || cargo::command(&["test", "--workspace", "--all-features"]);
-    let servers = thread::scope(|scope| {
-        // Brokers are fetched and started while the compiler works.
-        let servers = scope.spawn(|| brokers::up_for(&packages));
+    let (servers, python) = thread::scope(|scope| {
+        // Brokers are fetched and started while the compiler works, and so is the Python SDK.
+        let servers = scope.spawn(|| {
+            let servers = brokers::up_for(&packages)?;
+            Ok((servers, python::environment(&packages)))
+        });
         let built = cargo::run(everything().arg("--no-run"));
         let servers = servers.join().unwrap_or_else(|_| Err("it panicked".into()));
         built.and(servers)
@@ -33,7 +36,8 @@ pub(crate) fn run() -> Result {
     everything
         .arg("--no-fail-fast")
         .env(suite::RESULTS, &results)
-        .envs(servers.environment());
+        .envs(servers.environment())
+        .envs(python);
     let mut seen = Seen::default();
     let mut passed = watched(&mut everything, &mut seen)?;
     passed &= watched(&mut core_among_strangers(), &mut seen)?;

@@ -7,7 +7,7 @@ use babelqueue_conformance::json;
 use super::install;
 use super::matrix::{Cell, Matrix, expect};
 use super::side::Side;
-use crate::{Result, brokers, packages};
+use crate::{Result, brokers, packages, python};
 
 const URN: &str = "urn:babel:orders:created";
 const TRACE: &str = "7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b";
@@ -17,7 +17,8 @@ const TRACE: &str = "7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b";
 const DATA: &str = r#"{"order_id":1042,"text":"é ☃ \"q\" a/b","half":0.5,"big":9007199254740993,"empty":{},"list":[]}"#;
 
 pub(super) fn run() -> Result {
-    let servers = brokers::up_for(&[packages::find("kafka")?])?;
+    let package = packages::find("kafka")?;
+    let servers = brokers::up_for(&[package])?;
     let environment = servers.environment();
     let url = environment.iter().find(|(name, _)| *name == "BQ_KAFKA_URL");
     let (_, url) = url.ok_or("no Kafka was started")?;
@@ -26,7 +27,7 @@ pub(super) fn run() -> Result {
     let python = Side::new(
         "python",
         &[
-            install::python(&["confluent-kafka"])?.into(),
+            python::interpreter(&[package])?.into(),
             install::driver("kafka/peer.py").into(),
         ],
     );

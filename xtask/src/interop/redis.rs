@@ -9,7 +9,7 @@ use babelqueue_conformance::{Json, json};
 use super::install;
 use super::matrix::{Cell, Matrix, expect, same};
 use super::side::Side;
-use crate::{Result, brokers, packages};
+use crate::{Result, brokers, packages, python};
 
 const URN: &str = "urn:babel:orders:created";
 const TRACE: &str = "7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b";
@@ -22,7 +22,8 @@ const DATA: &str = r#"{"order_id":1042,"text":"é ☃ \"q\" a/b","half":0.5,"big
 const ODD: &str = r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"order_id":1042,"huge":123456789012345678901234567890,"spelled":1e2,"empty":{},"list":[]},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"cobol","schema_version":1,"created_at":1749132727000,"ext":{"acme":{"tier":"gold"}}},"attempts":0,"x_flag":true,"x_nested":{"k":[1,2.5,null]}}"#;
 
 pub(super) fn run() -> Result {
-    let servers = brokers::up_for(&[packages::find("redis")?])?;
+    let package = packages::find("redis")?;
+    let servers = brokers::up_for(&[package])?;
     let environment = servers.environment();
     let url = environment.iter().find(|(name, _)| *name == "BQ_REDIS_URL");
     let (_, url) = url.ok_or("no Redis was started")?;
@@ -31,7 +32,7 @@ pub(super) fn run() -> Result {
     let python = Side::new(
         "python",
         &[
-            install::python(&["redis"])?.into(),
+            python::interpreter(&[package])?.into(),
             install::driver("redis/peer.py").into(),
         ],
     );
