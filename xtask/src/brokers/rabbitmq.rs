@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::Broker;
 use crate::root::target;
@@ -40,6 +41,12 @@ const DISTRIBUTION: u16 = 1;
 
 /// Where they ask for it.
 const MAPPER: u16 = 7;
+
+/// How long it may believe in a node that is gone.
+const MAPPER_STOP: Duration = Duration::from_secs(30);
+
+/// What it says while it does.
+const MAPPER_IN_USE: &str = "living nodes";
 
 pub(super) struct RabbitMq {
     name: &'static str,
@@ -105,10 +112,25 @@ impl Broker for RabbitMq {
         Duration::from_mins(5)
     }
 
-    /// The node's own port mapper stays behind; its own client ends it, unless a node still uses it.
+    /// The node's own port mapper stays behind, and would hold its port against the next start. It
+    /// does not let itself be ended while it believes that the node lives: after a SIGKILL, on a
+    /// busy machine, that is a while.
     fn stopped(&self) -> Result {
-        let ended = Command::new(self.runner()).args(["epmd", "-kill"]).output();
-        ended.map(|_| ()).map_err(Into::into)
+        let deadline = Instant::now() + MAPPER_STOP;
+        loop {
+            let output = Command::new(self.runner())
+                .args(["epmd", "-kill"])
+                .output()?;
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            if !said.contains(MAPPER_IN_USE) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("its port mapper does not end: {}", said.trim()).into());
+            }
+            sleep(Duration::from_millis(50));
+        }
     }
 }
 

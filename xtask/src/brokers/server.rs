@@ -20,8 +20,9 @@ const TICK: Duration = Duration::from_millis(25);
 /// How long a server may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(15);
 
-/// How long a process that has ended may hold its port.
-const LET_GO: Duration = Duration::from_secs(5);
+/// How long a process that has ended may hold its port. A server that comes back somewhere else is
+/// lost to its clients, so this is long.
+const LET_GO: Duration = Duration::from_mins(1);
 
 /// A broker's process, as its folder knows it: running or not.
 pub(crate) struct Server {
@@ -66,14 +67,12 @@ impl Server {
         self.start()
     }
 
-    /// Stops it, and deletes its data.
+    /// Stops it, deletes its data, and lets go of its port.
     pub(crate) fn down(&self) -> Result {
         let _lock = self.lock()?;
         self.stop("TERM")?;
-        match fs::remove_dir_all(self.data()) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e.into()),
-            _ => Ok(()),
-        }
+        gone(fs::remove_file(self.port_file()))?;
+        gone(fs::remove_dir_all(self.data()))
     }
 
     /// Stops it, and starts it again with its data and, if nobody took it, on the same port.
@@ -173,14 +172,14 @@ impl Server {
             sleep(TICK);
         }
         fs::remove_file(self.pid_file())?;
-        fs::write(self.folder.join("port"), process.address.port().to_string())?;
+        fs::write(self.port_file(), process.address.port().to_string())?;
         self.broker.stopped()
     }
 
     /// The port of the last run, so that clients find a restarted server again; else the broker's
     /// own; else, where another checkout's server has it, any free one.
     fn free_address(&self) -> Result<SocketAddr> {
-        let last = fs::read_to_string(self.folder.join("port")).ok();
+        let last = fs::read_to_string(self.port_file()).ok();
         let last = last.and_then(|port| port.trim().parse().ok());
         if let Some(last) = last {
             // A killed process is dead a while before the last of its threads lets go of the port.
@@ -236,6 +235,18 @@ impl Server {
 
     fn pid_file(&self) -> PathBuf {
         self.folder.join("pid")
+    }
+
+    fn port_file(&self) -> PathBuf {
+        self.folder.join("port")
+    }
+}
+
+/// What is not there needs no removal.
+fn gone(removed: std::io::Result<()>) -> Result {
+    match removed {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e.into()),
+        _ => Ok(()),
     }
 }
 
