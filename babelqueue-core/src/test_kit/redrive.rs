@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::publish::as_map;
 use super::settle::attempts;
@@ -12,7 +13,7 @@ use super::stage::{Queue, Stage, URN, envelope};
 use super::{Entry, Failed, Outcome, ensure, entry};
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::envelope::Envelope;
-use crate::redrive::{Redrive, Report};
+use crate::redrive::{Item, Redrive, Report};
 use crate::transport::PublishOptions;
 use crate::{Headers, replay};
 
@@ -117,9 +118,16 @@ async fn stays(stage: &Stage) -> Outcome {
             .send(&queue.dead_letter, body, none.0, none.1)
             .await??;
     }
-    let redrive = redrive(stage, &queue).urn(URN).window(4).batch(3);
-    let report = run(stage, redrive).await?;
-    ensure!(report.summary.redriven == 12, "the run reports {report:?}");
+    // A slow broker's pause can pass for an empty queue: what a run has left, the next one finds.
+    let deadline = Instant::now() + stage.patience();
+    let mut redriven = 0;
+    while redriven < 12 {
+        let redrive = redrive(stage, &queue).urn(URN).window(4).batch(3);
+        let report = run(stage, redrive).await?;
+        ensure!(Instant::now() < deadline, "the last run reports {report:?}");
+        redriven += report.summary.redriven;
+    }
+    ensure!(redriven == 12, "{redriven} were moved");
 
     let mut consumer = stage.consume(&queue.name, 16).await?;
     let mut moved = consumer.take_and_ack(12).await?;
@@ -141,12 +149,18 @@ async fn dry_run(stage: &Stage) -> Outcome {
             .await??;
         left.push(dead);
     }
-    let report = run(stage, redrive(stage, &queue).dry_run(true)).await?;
-    let planned = report
-        .items
-        .iter()
-        .filter(|item| item.to.as_ref() == Some(&queue.name));
-    ensure!(planned.count() == 5, "the run reports {report:?}");
+    let deadline = Instant::now() + stage.patience();
+    loop {
+        let report = run(stage, redrive(stage, &queue).dry_run(true)).await?;
+        let to = |item: &Item| item.to.as_ref() == Some(&queue.name);
+        let planned = report.items.iter().filter(|item| to(item)).count();
+        if planned == 5 {
+            break;
+        }
+        // Fewer is a slow broker's pause, taken for the end; more would be one seen twice.
+        let slow = planned < 5 && Instant::now() < deadline;
+        ensure!(slow, "the run reports {report:?}");
+    }
     expect_left(stage, &queue, left).await
 }
 
