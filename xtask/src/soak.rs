@@ -7,7 +7,7 @@ use std::process::Command;
 use clap::{Args, Subcommand};
 
 use crate::root::{root, target};
-use crate::{Result, apt, cargo};
+use crate::{Result, apt, brokers, cargo, packages};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -31,6 +31,14 @@ enum Name {
         #[arg(long, default_value_t = 100_000)]
         messages: u64,
     },
+    /// Kill RabbitMQ twice under load, both versions, with a classic and with a quorum queue, and count
+    /// what is lost and what comes twice
+    #[command(name = "rabbitmq")]
+    RabbitMq {
+        /// How many messages for each of the four
+        #[arg(long, default_value_t = 100_000)]
+        messages: u64,
+    },
     /// Play simulated runs of the worker over the broker in memory, each from its seed
     Simulation {
         /// How many seeds
@@ -49,6 +57,7 @@ pub(crate) fn run(options: &Options) -> Result {
     match &options.name {
         Name::Fuzz { target, seconds } => fuzz(target.as_deref(), *seconds),
         Name::Redis { messages } => redis(*messages),
+        Name::RabbitMq { messages } => rabbitmq(*messages),
         Name::Simulation {
             seeds,
             first,
@@ -61,6 +70,15 @@ fn redis(messages: u64) -> Result {
     apt::need("redis-server", "redis-server")?;
     let mut soak = cargo::command(&["run", "--quiet", "-p", "babelqueue-redis"]);
     soak.args(["--example", "soak", "--", &messages.to_string()]);
+    cargo::run(&mut soak)
+}
+
+fn rabbitmq(messages: u64) -> Result {
+    let servers = brokers::up_for(&[packages::find("amqp")?])?;
+    let mut soak = cargo::command(&["test", "--quiet", "-p", "babelqueue-amqp", "--all-features"]);
+    soak.args(["--test", "outages", "--", "two_kills"])
+        .env("BQ_SOAK", messages.to_string())
+        .envs(servers.environment());
     cargo::run(&mut soak)
 }
 

@@ -94,7 +94,9 @@ impl Fixture for Rabbit {
     }
 
     async fn restart(&self) -> Result<(), BoxError> {
-        self.server.kill_and_start().await
+        self.server.write_down_its_queues().await?;
+        self.server.kill().await?;
+        self.server.start().await
     }
 
     fn can_fill(&self) -> bool {

@@ -98,11 +98,23 @@ impl Server {
         Err(format!("rabbitmqctl {}: {text} {said}", arguments.join(" ")).into())
     }
 
-    /// Ends the server with SIGKILL, and starts it again with its data. Not at once: a quorum queue that
-    /// was declared in the last moments before is forgotten (its name is written with a delay).
-    pub(crate) async fn kill_and_start(&self) -> Result<(), Failed> {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        self.xtask("kill").await?;
+    /// Has the server write down which queues there are. It does that with a delay of seconds, and a
+    /// quorum queue whose name it had not yet written is empty after a SIGKILL.
+    pub(crate) async fn write_down_its_queues(&self) -> Result<(), Failed> {
+        let server = self.clone();
+        let write = "mnesia:sync_log(), dets:sync(ra_directory_reverse).";
+        let written = tokio::task::spawn_blocking(move || server.ctl(&["eval", write])).await??;
+        ensure!(written.trim() == "ok", "it said {written}");
+        Ok(())
+    }
+
+    /// Ends the server with SIGKILL.
+    pub(crate) async fn kill(&self) -> Result<(), Failed> {
+        self.xtask("kill").await
+    }
+
+    /// Starts the server again, with its data.
+    pub(crate) async fn start(&self) -> Result<(), Failed> {
         self.xtask("up").await
     }
 

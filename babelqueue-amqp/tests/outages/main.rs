@@ -3,24 +3,22 @@
 
 #![expect(clippy::print_stdout, reason = "they tell what they counted")]
 
-#[path = "common/mod.rs"]
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/kit.rs"]
+#[path = "../common/kit.rs"]
 mod kit;
 
-use std::collections::HashSet;
+mod kills;
+
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use babelqueue_amqp::QueueArguments;
 use babelqueue_amqp::prelude::*;
 use babelqueue_core::transport::{Outgoing, Settled, Settlement, Transport as _};
-use babelqueue_core::worker::Stopped;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 use common::{Failed, Reader, SERVERS, Server, Stand, body, ensure, publish, test, unique};
 
@@ -29,9 +27,8 @@ fn main() -> ExitCode {
         test!(a_late_ack_after_a_reconnect_is_fenced, ctl),
         test!(a_memory_alarm_holds_publishers_back_and_not_acks, ctl),
         test!(a_handler_of_four_heartbeats_runs_once),
-        test!(a_classic_queue_survives_two_kills, ctl),
-        test!(a_quorum_queue_survives_two_kills, ctl),
     ];
+    tests.extend(kills::tests());
     tests.extend(kit::of_the_kit(true, |name| name.contains("restart")));
     Stand::of(SERVERS.to_vec()).one_by_one().run(&tests)
 }
@@ -200,147 +197,4 @@ async fn a_handler_of_four_heartbeats_runs_once(server: Server) -> Result<(), Fa
     let left = bare.ready(&queue).await?;
     ensure!(left == Some(0), "{left:?} are left");
     bare.delete(&queue).await
-}
-
-async fn a_classic_queue_survives_two_kills(server: Server) -> Result<(), Failed> {
-    survives_two_kills(server, QueueArguments::new()).await
-}
-
-async fn a_quorum_queue_survives_two_kills(server: Server) -> Result<(), Failed> {
-    survives_two_kills(server, QueueArguments::quorum()).await
-}
-
-/// How many messages: a short form, and with `BQ_SOAK` set the long one.
-fn count() -> u64 {
-    match std::env::var_os("BQ_SOAK") {
-        Some(_) => 100_000,
-        None => 6_000,
-    }
-}
-
-/// So many messages, every 50th of which fails once; the server is killed at a third and at two thirds,
-/// while both sides go on. Every message that was confirmed is handled.
-async fn survives_two_kills(server: Server, arguments: QueueArguments) -> Result<(), Failed> {
-    let messages = count();
-    let queue = unique("killed");
-    let amqp = Amqp::open(server.config()?.queue_arguments(arguments))?;
-    let handled = Arc::new(Handled::default());
-    let worker = consume(amqp.clone(), queue.clone(), handled.clone(), messages);
-    let worker = tokio::spawn(worker);
-    let mut killer: Option<JoinHandle<Result<(), Failed>>> = None;
-    let mut unknown = 0;
-    let numbers: Vec<_> = (0..messages).collect();
-    for chunk in numbers.chunks(500) {
-        if chunk[0] != 0 && chunk[0] % (messages / 3) < 500 {
-            if let Some(killer) = killer.take() {
-                killer.await??;
-            }
-            let server = server.clone();
-            killer = Some(tokio::spawn(async move { server.kill_and_start().await }));
-        }
-        unknown += publish_all(&amqp, &queue, chunk).await?;
-        if killer.as_ref().is_some_and(|killer| !killer.is_finished()) {
-            // So that the kill falls into the publishing.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-    if let Some(killer) = killer {
-        killer.await??;
-    }
-    let stopped = worker.await??;
-    let again = handled.again.load(Ordering::SeqCst);
-    let lost = handled.missing(messages)?;
-    println!(
-        "{}: {messages} messages, {lost} lost, {again} handled twice or more, {unknown} published \
-         again after an unknown outcome; {:?}",
-        server.name, stopped.counts
-    );
-    ensure!(lost == 0, "{lost} lost");
-    server.bare().await?.delete(&queue).await
-}
-
-/// Publishes until each is confirmed; says how many had to be published again.
-async fn publish_all(amqp: &Amqp, queue: &str, numbers: &[u64]) -> Result<u64, Failed> {
-    let mut open = numbers.to_vec();
-    let mut again = 0;
-    let deadline = Instant::now() + Duration::from_mins(6);
-    while !open.is_empty() {
-        ensure!(Instant::now() < deadline, "the broker did not come back");
-        let batch = open
-            .iter()
-            .map(|number| Outgoing::new(queue, numbered(*number)));
-        let published = amqp.publish(batch.collect()).await;
-        let failed = open
-            .iter()
-            .zip(published)
-            .filter(|(_, published)| published.is_err());
-        open = failed.map(|(number, _)| *number).collect();
-        again += open.len() as u64;
-        if !open.is_empty() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    }
-    Ok(again)
-}
-
-fn numbered(number: u64) -> bytes::Bytes {
-    let text = String::from_utf8_lossy(&body(number)).into_owned();
-    text.replace("urn:babel:test:made", Numbered::URN).into()
-}
-
-#[derive(Default)]
-struct Handled {
-    failed: Mutex<HashSet<u64>>,
-    succeeded: Mutex<HashSet<u64>>,
-    again: AtomicU64,
-    done: Notify,
-}
-
-impl Handled {
-    /// Every 50th fails when it is seen first. Says whether this one may succeed.
-    fn take(&self, number: u64, messages: u64) -> Result<(), Failure> {
-        let poisoned = |_| Failure::msg("poisoned");
-        if number.is_multiple_of(50) && self.failed.lock().map_err(poisoned)?.insert(number) {
-            return Err(Failure::msg("on purpose"));
-        }
-        let mut succeeded = self
-            .succeeded
-            .lock()
-            .map_err(|_| Failure::msg("poisoned"))?;
-        if !succeeded.insert(number) {
-            self.again.fetch_add(1, Ordering::SeqCst);
-        }
-        if succeeded.len() as u64 == messages {
-            self.done.notify_one();
-        }
-        Ok(())
-    }
-
-    /// How many have not been handled with success.
-    fn missing(&self, messages: u64) -> Result<usize, Failed> {
-        let succeeded = self.succeeded.lock().map_err(|_| "poisoned")?;
-        Ok((0..messages)
-            .filter(|number| !succeeded.contains(number))
-            .count())
-    }
-}
-
-async fn consume(
-    amqp: Amqp,
-    queue: String,
-    handled: Arc<Handled>,
-    messages: u64,
-) -> Result<Stopped, Failed> {
-    let until = handled.clone();
-    let worker = Worker::new(amqp)
-        .queue(queue)
-        .concurrency(64)
-        .retry(Retry::attempts(100))
-        .handle(move |message: Incoming<Numbered>| {
-            let taken = handled.take(message.n, messages);
-            async move { taken }
-        });
-    Ok(worker
-        .run_until(async move { until.done.notified().await })
-        .await?)
 }
