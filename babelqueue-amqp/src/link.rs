@@ -1,4 +1,6 @@
 use std::future::Future;
+use std::io;
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -6,6 +8,9 @@ use babelqueue_core::Error;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use lapin::options::ConfirmSelectOptions;
+use lapin::tcp::AsyncTcpStream;
+#[cfg(feature = "tls")]
+use lapin::uri::AMQPScheme;
 use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::{Config, failure};
@@ -132,16 +137,67 @@ async fn connect(
     Ok(Arc::new(connection))
 }
 
-#[cfg(feature = "tls")]
+/// Makes the network's connection before the client is told of it: of one that fails to make its own,
+/// the client leaves two tasks behind for ever.
 async fn open(config: &Config, properties: ConnectionProperties) -> lapin::Result<Connection> {
     let runtime = lapin::runtime::default_runtime()?;
-    let (uri, tls) = (config.uri.clone(), config.tls.to_config());
-    Connection::connect_uri_with_config(uri, properties, tls, runtime).await
+    let authority = &config.uri.authority;
+    let address = runtime.to_socket_addrs((authority.host.clone(), authority.port));
+    let stream = AsyncTcpStream::connect(&runtime, address).await?;
+    let line = match &stream {
+        AsyncTcpStream::Plain(stream) => Some(Line::of(stream.get_ref())?),
+        #[allow(unreachable_patterns, reason = "the others come with features")]
+        _ => None,
+    };
+    #[cfg(feature = "tls")]
+    let stream = match config.uri.scheme {
+        AMQPScheme::AMQP => stream,
+        AMQPScheme::AMQPS => {
+            let tls = config.tls.to_config();
+            stream.into_tls(&authority.host, tls.as_ref()).await?
+        }
+    };
+    let stream = Mutex::new(Some(stream));
+    let connect = async move |_, _| {
+        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It asks again where a server hangs up before it has said anything.
+        stream.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionAborted).into())
+    };
+    let connection =
+        Connection::connector(config.uri.clone(), runtime, connect, properties).await?;
+    if let Some(line) = line {
+        line.keep();
+    }
+    Ok(connection)
 }
 
-#[cfg(not(feature = "tls"))]
-async fn open(config: &Config, properties: ConnectionProperties) -> lapin::Result<Connection> {
-    Connection::connect_uri(config.uri.clone(), properties).await
+/// A hand on the network's connection while the client says hello over it: hangs up when it is dropped.
+/// The client itself would wait for a silent server for ever, in a thread of its own.
+struct Line(Option<TcpStream>);
+
+impl Line {
+    #[cfg(unix)]
+    fn of(stream: &impl std::os::fd::AsFd) -> io::Result<Self> {
+        Ok(Self(Some(stream.as_fd().try_clone_to_owned()?.into())))
+    }
+
+    #[cfg(windows)]
+    fn of(stream: &impl std::os::windows::io::AsSocket) -> io::Result<Self> {
+        Ok(Self(Some(stream.as_socket().try_clone_to_owned()?.into())))
+    }
+
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.0 {
+            // It may be gone already.
+            _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 async fn within<T>(
@@ -151,5 +207,60 @@ async fn within<T>(
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer.map_err(LinkFailure::Client),
         Err(_) => Err(LinkFailure::Silent(limit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// How many of the client's tasks are left when `url` could not be connected to, time and again.
+    fn left_behind(url: &str) -> usize {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let config = Config::from_url(url).unwrap();
+            let config = Arc::new(config.connect_timeout(Duration::from_millis(50)));
+            for _ in 0..5 {
+                let link = Link::new(config.clone(), "test");
+                assert!(link.connection().await.is_err());
+            }
+        });
+        let tasks = || runtime.metrics().num_alive_tasks();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while tasks() > 0 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+        tasks()
+    }
+
+    fn url_of(listener: &TcpListener) -> String {
+        format!("amqp://{}", listener.local_addr().unwrap())
+    }
+
+    #[test]
+    fn an_absent_server_leaves_nothing_behind() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = url_of(&listener);
+        drop(listener);
+        assert_eq!(left_behind(&url), 0);
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_leaves_nothing_behind() {
+        // Connections wait in its backlog.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(left_behind(&url_of(&listener)), 0);
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_leaves_nothing_behind() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = url_of(&listener);
+        thread::spawn(move || listener.incoming().for_each(drop));
+        assert_eq!(left_behind(&url), 0);
     }
 }

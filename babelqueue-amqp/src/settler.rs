@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::delay::Step;
 use crate::generation::{Generation, Origin};
 use crate::publisher::Letter;
-use crate::transport::Shared;
+use crate::transport::{Shared, Unready};
 use crate::{Declare, project};
 
 /// A message that a quorum queue has counted this often is given back by a copy, which is counted
@@ -183,9 +183,16 @@ impl AmqpSettler {
         let limit = self.shared.config.confirm_timeout;
         let mut whose = Vec::with_capacity(copies.len());
         let mut letters = Vec::with_capacity(copies.len());
+        let mut unready = Unready::default();
         for (index, origin, copy) in copies {
             whose.push((index, origin));
-            letters.push(self.letter(*copy).await);
+            let queue = copy.queue.clone();
+            let letter = match unready.error(&queue) {
+                Some(error) => Err(error),
+                None => self.letter(*copy).await,
+            };
+            unready.note(queue, &letter);
+            letters.push(letter);
         }
         let late = || {
             let context = format!("no confirm of the copy within {} ms", limit.as_millis());

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -113,8 +114,15 @@ impl Transport for Amqp {
 
     async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
         let mut prepared = Vec::with_capacity(batch.len());
+        let mut unready = Unready::default();
         for outgoing in batch {
-            prepared.push(self.shared.prepare(outgoing).await);
+            let queue = outgoing.queue.clone();
+            let letter = match unready.error(&queue) {
+                Some(error) => Err(error),
+                None => self.shared.prepare(outgoing).await,
+            };
+            unready.note(queue, &letter);
+            prepared.push(letter);
         }
         self.shared.post(prepared).await
     }
@@ -232,6 +240,28 @@ impl Shared {
     }
 }
 
+/// The queues that could not be made ready in this call. To try again for each of its messages would
+/// take as long each time.
+#[derive(Default)]
+pub(crate) struct Unready(HashMap<Arc<str>, (&'static str, String)>);
+
+impl Unready {
+    /// What there is to say of a message to `queue`, if it has been tried.
+    pub(crate) fn error(&self, queue: &str) -> Option<Error> {
+        let (operation, context) = self.0.get(queue)?;
+        Some(Error::transient(operation, context.clone()))
+    }
+
+    pub(crate) fn note(&mut self, queue: Arc<str>, letter: &Result<Letter, Error>) {
+        if let Err(Error::Transient {
+            operation, context, ..
+        }) = letter
+        {
+            self.0.insert(queue, (operation, context.clone()));
+        }
+    }
+}
+
 fn no_delay(declare: Declare) -> Error {
     let context = match declare {
         Declare::Active => format!("at most {} s", delay::MAX.as_secs()),
@@ -270,4 +300,40 @@ fn capabilities(config: &Config) -> Capabilities {
     options.time_to_live = true;
     all.options = options;
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_batch_does_not_try_an_absent_server_for_each_of_its_messages() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("amqp://{}", listener.local_addr().unwrap());
+        let tries = Arc::new(AtomicU32::new(0));
+        let counted = tries.clone();
+        thread::spawn(move || {
+            for hung_up in listener.incoming() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                drop(hung_up);
+            }
+        });
+        let amqp = Amqp::open(Config::from_url(&url).unwrap()).unwrap();
+        let batch = (0..100).map(|number| Outgoing::new(["a", "b"][number % 2], "{}"));
+        let published = amqp.publish(batch.collect()).await;
+        assert_eq!(published.len(), 100);
+        for result in published {
+            let error = result.unwrap_err();
+            assert!(
+                error.is_transient() && error.to_string().contains("connect"),
+                "{error}"
+            );
+        }
+        // Once a queue.
+        assert_eq!(tries.load(Ordering::SeqCst), 2);
+    }
 }
