@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::Config;
 use crate::error::{Failure, needs_a_new_connection};
-use crate::scripts::{By, Script};
+use crate::scripts::{By, Script, Size};
 
 /// How many calls may wait to be written, before a caller waits too.
 const WRITE_QUEUE: usize = 1024;
@@ -96,11 +96,12 @@ impl Link {
     pub(crate) async fn run(
         &self,
         script: &Script,
+        size: Size,
         write: impl Fn(&mut Cmd),
     ) -> Result<Value, Failure> {
-        match self.query(&script.call(By::Digest, &write)).await {
+        match self.query(&script.call(By::Digest, size, &write)).await {
             Err(failure) if failure.error.code() == Some("NOSCRIPT") => {
-                self.query(&script.call(By::Text, &write)).await
+                self.query(&script.call(By::Text, size, &write)).await
             }
             answer => answer,
         }

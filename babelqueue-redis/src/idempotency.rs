@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 
 use crate::Redis;
 use crate::error::{Failure, unexpected};
-use crate::scripts::{CLAIM, REMEMBER, Script, UNCLAIM};
+use crate::scripts::{CLAIM, REMEMBER, Script, Size, UNCLAIM};
 
 /// A [`Store`] in Redis: what several workers have handled (contract §17A).
 ///
@@ -58,8 +58,8 @@ impl RedisStore {
         write: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Value, Error> {
         let link = &self.redis.shared().link;
-        let answer = match link.run(script, &write).await {
-            Err(failure) if failure.may_have_run => link.run(script, &write).await,
+        let answer = match link.run(script, Size::SMALL, &write).await {
+            Err(failure) if failure.may_have_run => link.run(script, Size::SMALL, &write).await,
             answer => answer,
         };
         answer.map_err(|failure| self.error(failure))

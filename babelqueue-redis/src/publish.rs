@@ -14,7 +14,7 @@ use crate::error::{Failure, unexpected};
 use crate::layout::Keys;
 use crate::project::{frame, whole_seconds};
 use crate::reply;
-use crate::scripts::{LARAVEL_DELAY, LARAVEL_PUSH, MOST_PER_CALL};
+use crate::scripts::{LARAVEL_DELAY, LARAVEL_PUSH, MOST_PER_CALL, Size};
 use crate::transport::Shared;
 
 /// The most that Redis stores in one string.
@@ -106,16 +106,17 @@ impl Group {
         else {
             return Ok(Value::Nil);
         };
+        let size = Size::with(self.stored.len(), self.bytes);
         if self.delay.is_zero() {
             return link
-                .run(&LARAVEL_PUSH, |command| {
+                .run(&LARAVEL_PUSH, size, |command| {
                     command.arg(2).arg(ready).arg(notify);
                     self.write_stored(command);
                 })
                 .await;
         }
         let now = shared.now();
-        link.run(&LARAVEL_DELAY, |command| {
+        link.run(&LARAVEL_DELAY, size, |command| {
             command.arg(1).arg(delayed).arg(now.text()).arg("");
             command.arg(whole_seconds(self.delay));
             self.write_stored(command);

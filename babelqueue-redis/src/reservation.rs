@@ -15,9 +15,12 @@ const TOKEN_BYTES: usize = 16;
 /// A reservation's own mark: 16 random bytes in lowercase hex (contract §11A.2). It tells a
 /// reservation from a later one of the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token([u8; 2 * TOKEN_BYTES]);
+pub(crate) struct Token([u8; Self::BYTES]);
 
 impl Token {
+    /// How long one is.
+    pub(crate) const BYTES: usize = 2 * TOKEN_BYTES;
+
     /// `count` fresh ones, for one draw from the operating system.
     pub(crate) fn fresh(count: usize) -> Result<Vec<Self>, Error> {
         let mut random = vec![0_u8; count * TOKEN_BYTES];
@@ -41,7 +44,7 @@ impl Token {
 
     fn hex(bytes: &[u8]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 2 * TOKEN_BYTES];
+        let mut text = [0; Self::BYTES];
         for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 0xF)];
@@ -74,7 +77,7 @@ impl Member {
     /// How many bytes it takes in a call.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Marked { stored, .. } => 2 * TOKEN_BYTES + 1 + stored.len(),
+            Self::Marked { stored, .. } => Token::BYTES + 1 + stored.len(),
             Self::Counted(member) => member.len(),
         }
     }
@@ -106,9 +109,8 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// One that counts as out until it is settled or dropped.
+    /// One that is out until it is settled or dropped. [`Out::go`] has to count it.
     pub(crate) fn new(member: Member, out: &Arc<Out>) -> Self {
-        out.count.fetch_add(1, Ordering::AcqRel);
         Self {
             member,
             out: Arc::clone(out),
@@ -118,11 +120,7 @@ impl Reservation {
 
     /// It is settled, or ended unsettled.
     pub(crate) fn come_home(&self) {
-        if !self.is_home.swap(true, Ordering::AcqRel)
-            && self.out.count.fetch_sub(1, Ordering::AcqRel) == 1
-        {
-            self.out.all_home.notify_waiters();
-        }
+        self.out.come_home([self]);
     }
 }
 
@@ -140,6 +138,36 @@ pub(crate) struct Out {
 }
 
 impl Out {
+    /// Counts so many more reservations, before any of them can come home.
+    pub(crate) fn go(&self, count: usize) {
+        self.count.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// These are settled, or ended unsettled. Each counts once, and ours all at once: the count is
+    /// shared by all threads.
+    pub(crate) fn come_home<'r>(&self, reservations: impl IntoIterator<Item = &'r Reservation>) {
+        let mut ours = 0;
+        for reservation in reservations {
+            if reservation.is_home.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            if std::ptr::eq(Arc::as_ptr(&reservation.out), self) {
+                ours += 1;
+            } else {
+                reservation.out.count_home(1);
+            }
+        }
+        if ours > 0 {
+            self.count_home(ours);
+        }
+    }
+
+    fn count_home(&self, count: usize) {
+        if self.count.fetch_sub(count, Ordering::AcqRel) == count {
+            self.all_home.notify_waiters();
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -195,6 +223,7 @@ mod tests {
     #[tokio::test]
     async fn a_reservation_comes_home_once_settled_or_dropped() {
         let out = Arc::new(Out::default());
+        out.go(2);
         let first = Reservation::new(Member::Counted(Bytes::new()), &out);
         let second = Reservation::new(Member::Counted(Bytes::new()), &out);
         first.come_home();
@@ -203,5 +232,20 @@ mod tests {
         drop(second);
         out.all_home().await;
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn many_come_home_at_once_and_each_to_its_own() {
+        let (ours, others) = (Arc::new(Out::default()), Arc::new(Out::default()));
+        ours.go(2);
+        others.go(1);
+        let of = |out| Reservation::new(Member::Counted(Bytes::new()), out);
+        let all = [of(&ours), of(&others), of(&ours)];
+        ours.come_home(&all[..1]);
+        assert!(!ours.is_empty());
+        ours.come_home(&all);
+        assert!(ours.is_empty() && others.is_empty());
+        drop(all);
+        assert!(ours.is_empty() && others.is_empty());
     }
 }

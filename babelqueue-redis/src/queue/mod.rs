@@ -20,7 +20,7 @@ use crate::project::unframe;
 use crate::reply::{self, Taken};
 use crate::reservation::{Member, Out, Reservation, Token};
 use crate::scripts::{
-    EXTEND, LARAVEL_MIGRATE, LARAVEL_RESERVE, MOST_PER_CALL, SDK_RESERVE, SDK_SWEEP, Script,
+    EXTEND, LARAVEL_MIGRATE, LARAVEL_RESERVE, MOST_PER_CALL, SDK_RESERVE, SDK_SWEEP, Script, Size,
 };
 use crate::transport::Shared;
 
@@ -81,8 +81,9 @@ impl Queue {
             Keys::Sdk { .. } => &SDK_RESERVE,
             Keys::Laravel { .. } => &LARAVEL_RESERVE,
         };
+        let size = Size::with(tokens.len(), tokens.len() * Token::BYTES);
         let answer = self
-            .run("receive", script, |command| {
+            .run("receive", script, size, |command| {
                 self.write_recovery(command, now.text());
                 if tokens.is_empty() {
                     command.arg(most);
@@ -115,7 +116,7 @@ impl Queue {
         };
         let now = self.shared.now();
         let answer = self
-            .run("recover", script, |command| {
+            .run("recover", script, Size::SMALL, |command| {
                 self.write_recovery(command, now.text());
             })
             .await?;
@@ -152,17 +153,23 @@ impl Queue {
             Keys::Sdk { deadlines, .. } => deadlines,
             Keys::Laravel { reserved, .. } => reserved,
         };
+        let bytes = held.iter().flatten().map(|member| member.len()).sum();
         let answer = self
-            .run("extend", &EXTEND, |command| {
-                command
-                    .arg(1)
-                    .arg(leases)
-                    .arg(now.text())
-                    .arg(self.retry_after_text());
-                for member in held.iter().flatten() {
-                    command.arg(*member);
-                }
-            })
+            .run(
+                "extend",
+                &EXTEND,
+                Size::with(held.len(), bytes),
+                |command| {
+                    command
+                        .arg(1)
+                        .arg(leases)
+                        .arg(now.text())
+                        .arg(self.retry_after_text());
+                    for member in held.iter().flatten() {
+                        command.arg(*member);
+                    }
+                },
+            )
             .await?;
         let (text, gone) = reply::gone(answer).map_err(|answer| unexpected("extend", &answer))?;
         let gone: HashSet<usize> = gone.into_iter().collect();
@@ -192,7 +199,9 @@ impl Queue {
     pub fn adopt(&self, token: &str, stored: Bytes) -> Option<Arc<Delivery>> {
         let token = Token::from_text(token)?;
         let (body, headers) = unframe(&stored);
-        Some(self.delivery(body, headers, Member::Marked { token, stored }, None, None))
+        let member = Member::Marked { token, stored };
+        self.out.go(1);
+        Some(self.delivery(Instant::now(), body, headers, member, None, None))
     }
 
     fn deliveries(
@@ -201,7 +210,11 @@ impl Queue {
         tokens: &[Token],
         lease_end: Option<Instant>,
     ) -> Vec<Arc<Delivery>> {
-        match &*self.keys {
+        let received = Instant::now();
+        let delivery = |body, headers, member, poison| {
+            self.delivery(received, body, headers, member, poison, lease_end)
+        };
+        let deliveries: Vec<_> = match &*self.keys {
             Keys::Sdk { .. } => taken
                 .stored
                 .into_iter()
@@ -212,7 +225,7 @@ impl Queue {
                         token: *token,
                         stored,
                     };
-                    self.delivery(body, headers, member, None, lease_end)
+                    delivery(body, headers, member, None)
                 })
                 .collect(),
             Keys::Laravel { .. } => taken
@@ -222,22 +235,24 @@ impl Queue {
                 .map(|(job, reserved)| {
                     let poison = (job == reserved)
                         .then_some("Redis could not decode it, or it has no numeric `attempts`");
-                    let member = Member::Counted(reserved);
-                    self.delivery(job, Headers::new(), member, poison, lease_end)
+                    delivery(job, Headers::new(), Member::Counted(reserved), poison)
                 })
                 .collect(),
-        }
+        };
+        self.out.go(deliveries.len());
+        deliveries
     }
 
     fn delivery(
         &self,
+        received: Instant,
         body: Bytes,
         headers: Headers,
         member: Member,
         poison: Option<&'static str>,
         lease_end: Option<Instant>,
     ) -> Arc<Delivery> {
-        let mut delivery = Delivery::new(Arc::clone(&self.name), body)
+        let mut delivery = Delivery::received_at(Arc::clone(&self.name), body, received)
             .with_native(Reservation::new(member, &self.out));
         delivery.headers = headers;
         delivery.facts.poison = poison;
@@ -245,10 +260,10 @@ impl Queue {
             generation: 0,
             id: self.shared.next_id(),
         };
-        match lease_end {
-            Some(end) => Arc::new(delivery.with_lease(end)),
-            None => Arc::new(delivery),
+        if let Some(end) = lease_end {
+            delivery.set_lease_end(end);
         }
+        Arc::new(delivery)
     }
 
     /// Refuses a dead-letter queue that one script cannot reach together with this queue.
@@ -264,11 +279,12 @@ impl Queue {
         &self,
         operation: &'static str,
         script: &Script,
+        size: Size,
         write: impl Fn(&mut Cmd),
     ) -> Result<Value, Error> {
         self.shared
             .link
-            .run(script, write)
+            .run(script, size, write)
             .await
             .map_err(|failure| failure.into_error(operation, &self.describe()))
     }

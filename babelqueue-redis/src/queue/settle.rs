@@ -16,7 +16,7 @@ use crate::project::{frame, whole_seconds};
 use crate::publish::check_size;
 use crate::reply::{self, Undone};
 use crate::reservation::Member;
-use crate::scripts::{LARAVEL_SETTLE, MOST_PER_CALL, SDK_SETTLE};
+use crate::scripts::{LARAVEL_SETTLE, MOST_PER_CALL, SDK_SETTLE, Size};
 
 /// The most bytes of one call.
 const MOST_BYTES: usize = 8 << 20;
@@ -72,16 +72,17 @@ impl Queue {
                 Err(answer) => answers.push(Some(answer)),
             }
         }
+        // Oldest first: there they stand at the head of `:processing`.
+        plans.sort_unstable_by_key(|plan: &Plan<'_>| plan.delivery.fence.id);
         for chunk in chunks(&plans) {
             for (plan, answer) in chunk.iter().zip(self.settle_chunk(chunk).await) {
                 answers[plan.at] = Some(answer);
             }
         }
-        for (delivery, _) in batch {
-            if let Some(reservation) = reservation_of(delivery) {
-                reservation.come_home();
-            }
-        }
+        let reservations = batch
+            .iter()
+            .filter_map(|(delivery, _)| reservation_of(delivery));
+        self.out.come_home(reservations);
         answers
             .into_iter()
             .map(|answer| answer.unwrap_or_else(|| Err(foreign())))
@@ -194,14 +195,19 @@ impl Queue {
             }
         }
         let link = &self.shared.link;
+        // A verb or a place, the member, and with a copy a body and a number more.
+        let size = Size::with(
+            4 * plans.len(),
+            plans.iter().map(|plan| plan.bytes() + 16).sum(),
+        );
         match &*self.keys {
             Keys::Sdk { .. } => {
                 let write = |command: &mut Cmd| self.write_sdk(command, plans, &targets);
-                link.run(&SDK_SETTLE, write).await
+                link.run(&SDK_SETTLE, size, write).await
             }
             Keys::Laravel { .. } => {
                 let write = |command: &mut Cmd| self.write_laravel(command, plans, &targets, again);
-                link.run(&LARAVEL_SETTLE, write).await
+                link.run(&LARAVEL_SETTLE, size, write).await
             }
         }
     }
@@ -225,7 +231,7 @@ impl Queue {
         }
         for plan in plans {
             match &plan.copy {
-                Copy::None => command.arg(0).arg(plan.member),
+                Copy::None => command.arg("0").arg(plan.member),
                 // No delay in this layout: to the end of the list, at once.
                 Copy::Back { body, .. } => command.arg(3).arg(plan.member).arg(&body[..]),
                 Copy::Dead { queue, body } => command

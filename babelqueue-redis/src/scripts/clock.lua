@@ -7,7 +7,8 @@ if now == '' then
   now = time[1] .. '.' .. string.format('%06d', time[2])
 end
 local second = math.floor(tonumber(now))
+-- As text: Redis would write a Lua number out anew for each member that it scores.
 local deadline = '+inf'
 if ARGV[2] ~= '' then
-  deadline = second + tonumber(ARGV[2])
+  deadline = string.format('%.0f', second + tonumber(ARGV[2]))
 end

@@ -3,11 +3,12 @@
 -- KEYS: the sorted set of deadlines. ARGV: now, lease, then the members.
 -- Gives {now, {numbers of those that are gone}}.
 local gone, held, raised = {}, {}, {}
+local latest = tonumber(deadline)
 for i = 3, #ARGV do
   local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
   if not score then
     gone[#gone + 1] = i - 2
-  elseif tonumber(score) < deadline then
+  elseif tonumber(score) < latest then
     held[#held + 1] = ARGV[i]
     raised[#raised + 1] = deadline
     raised[#raised + 1] = ARGV[i]

@@ -74,6 +74,9 @@ pub(crate) static UNCLAIM: Script = Script::new(include_str!("unclaim.lua"));
 /// a sorted set takes two for each member.
 pub(crate) const MOST_PER_CALL: usize = 1000;
 
+/// How long a digest is, in hex.
+const DIGEST_BYTES: usize = 40;
+
 /// A script, and the digest that the server knows it by.
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -91,9 +94,9 @@ impl Script {
 
     /// The call by digest, or, for a server that does not know the script (yet, or any more), with
     /// its whole text, which also teaches it. `write` adds the number of keys, the keys and the
-    /// arguments.
-    pub(crate) fn call(&self, by: By, write: impl FnOnce(&mut Cmd)) -> Cmd {
-        let mut command = Cmd::new();
+    /// arguments, about as much as `size` says.
+    pub(crate) fn call(&self, by: By, size: Size, write: impl FnOnce(&mut Cmd)) -> Cmd {
+        let mut command = Cmd::with_capacity(size.arguments + 2, size.bytes + DIGEST_BYTES + 7);
         match by {
             By::Digest => command.arg("EVALSHA").arg(self.digest()),
             By::Text => command.arg("EVAL").arg(self.body),
@@ -105,6 +108,29 @@ impl Script {
     fn digest(&self) -> &str {
         self.digest
             .get_or_init(|| redis::Script::new(self.body).get_hash().to_owned())
+    }
+}
+
+/// How large a call will be, so that its memory is had at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) arguments: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Size {
+    /// Of a call with keys, a clock and little else.
+    pub(crate) const SMALL: Self = Self {
+        arguments: 12,
+        bytes: 256,
+    };
+
+    /// Of a small call, and `arguments` of `bytes` in all beside.
+    pub(crate) fn with(arguments: usize, bytes: usize) -> Self {
+        Self {
+            arguments: Self::SMALL.arguments + arguments,
+            bytes: Self::SMALL.bytes + bytes,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod idempotency;
 mod kit;
 mod leases;
 mod messages;
+mod processing;
 mod proxy;
 mod refusals;
 mod server;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(kit::trials());
     trials.extend(messages::trials());
+    trials.extend(processing::trials());
     trials.extend(wakes::trials());
     trials.extend(worker::trials());
     trials.extend(leases::trials());
