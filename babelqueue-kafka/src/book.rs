@@ -85,6 +85,12 @@ impl<T> Book<T> {
         self.pending[self.find(offset)?].1.as_ref()
     }
 
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, offset: i64) -> Option<&mut T> {
+        let at = self.find(offset)?;
+        self.pending[at].1.as_mut()
+    }
+
     /// Puts another in the place of the unsettled record at `offset`.
     pub(crate) fn replace(&mut self, offset: i64, item: T) {
         if let Some(at) = self.find(offset)
@@ -175,6 +181,16 @@ impl<T> Book<T> {
     }
 
     fn find(&self, offset: i64) -> Option<usize> {
+        // Mostly no offset is missing between the lowest and this one.
+        let (lowest, _) = self.pending.front()?;
+        let at = usize::try_from(offset.checked_sub(*lowest)?).ok()?;
+        if self
+            .pending
+            .get(at)
+            .is_some_and(|(found, _)| *found == offset)
+        {
+            return Some(at);
+        }
         self.pending
             .binary_search_by_key(&offset, |(at, _)| *at)
             .ok()

@@ -198,12 +198,13 @@ pub fn bring_back(received: Received<'_>, body: Bytes) -> NewRecord {
 pub fn facts(received: &RecordHeaders) -> Facts {
     let mut facts = Facts::default();
     let (mut version, mut attempts, mut original) = (None, None, None);
-    for (name, value) in received.iter() {
-        let first = match name {
-            SCHEMA_VERSION => &mut version,
-            ATTEMPTS => &mut attempts,
-            ORIGINAL_TOPIC => &mut original,
-            _ => continue,
+    for (name, value) in received.fields() {
+        let named = |known: &str| name == known.as_bytes();
+        let first = match () {
+            () if named(SCHEMA_VERSION) => &mut version,
+            () if named(ATTEMPTS) => &mut attempts,
+            () if named(ORIGINAL_TOPIC) => &mut original,
+            () => continue,
         };
         first.get_or_insert(value);
     }
@@ -223,6 +224,11 @@ pub fn surfaced(received: &RecordHeaders) -> Headers {
     RESERVED.surfaced(texts)
 }
 
+/// Whether a header of this name may be one of those that a handler sees.
+pub(crate) fn is_surfaced(name: &str) -> bool {
+    !RESERVED.contains(name)
+}
+
 /// A copy is stamped with the time of the write: the delay of a tier counts from there.
 fn copy(topic: Arc<str>, key: Option<&Bytes>, body: Bytes, headers: RecordHeaders) -> NewRecord {
     NewRecord {
@@ -237,6 +243,9 @@ fn copy(topic: Arc<str>, key: Option<&Bytes>, body: Bytes, headers: RecordHeader
 
 fn version_property(value: &[u8]) -> VersionProperty {
     match text(value) {
+        // What nearly all records say. The gate takes the number for the text, and it needs no
+        // memory.
+        Some("1") => VersionProperty::Integer(1),
         Some(text) => VersionProperty::Text(text.into()),
         None => VersionProperty::Other(String::from_utf8_lossy(value).into()),
     }

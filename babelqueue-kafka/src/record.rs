@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use babelqueue_core::transport::Delivery;
+use bytes::{BufMut as _, BytesMut};
 
 use crate::project::Received;
 
@@ -83,10 +84,10 @@ impl Record {
 /// and binary values.
 ///
 /// Most records are acknowledged and their headers never looked at again, so they are packed into
-/// one allocation: for each its name's length, the name, its value's length, the value.
+/// one piece of memory: for each its name's length, the name, its value's length, the value.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RecordHeaders {
-    packed: Vec<u8>,
+    packed: BytesMut,
 }
 
 /// Stands in the place of a value's length for a null value.
@@ -96,8 +97,18 @@ impl RecordHeaders {
     /// None yet, with room for so many bytes of names and values.
     pub fn with_capacity(bytes: usize) -> Self {
         Self {
-            packed: Vec::with_capacity(bytes),
+            packed: BytesMut::with_capacity(bytes),
         }
+    }
+
+    /// None yet, to be packed into this memory, which is empty.
+    pub(crate) fn packed_into(memory: BytesMut) -> Self {
+        Self { packed: memory }
+    }
+
+    /// The memory, as it was packed.
+    pub(crate) fn into_packed(self) -> BytesMut {
+        self.packed
     }
 
     /// Appends a header; null (`None`) and empty differ. A name or value of 4 GiB, which no broker
@@ -109,19 +120,25 @@ impl RecordHeaders {
         else {
             return;
         };
-        self.packed.extend_from_slice(&name_length.to_le_bytes());
-        self.packed.extend_from_slice(name.as_bytes());
-        self.packed.extend_from_slice(&value_length.to_le_bytes());
-        self.packed.extend_from_slice(value.unwrap_or_default());
+        self.packed.put_u32_le(name_length);
+        self.packed.put_slice(name.as_bytes());
+        self.packed.put_u32_le(value_length);
+        self.packed.put_slice(value.unwrap_or_default());
     }
 
     /// The headers in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        let mut rest = self.packed.as_slice();
+        self.fields()
+            .map_while(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
+    }
+
+    /// The headers in order, with the names as bytes, which saves a check of each that it is text.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let mut rest: &[u8] = &self.packed;
         std::iter::from_fn(move || {
             let name = take(&mut rest)??;
             let value = take(&mut rest)?;
-            Some((std::str::from_utf8(name).ok()?, value))
+            Some((name, value))
         })
     }
 

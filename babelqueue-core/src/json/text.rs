@@ -62,7 +62,11 @@ pub(crate) fn escape(text: &[u8], at: usize) -> Result<usize, Fault> {
 /// The text that a string's content means; of one that is not valid, something near it.
 pub(crate) fn unescape(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
-        return String::from_utf8_lossy(raw);
+        // By far the most frequent, and cheaper than the lossy conversion.
+        return match std::str::from_utf8(raw) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(raw),
+        };
     }
     let mut text = String::with_capacity(raw.len());
     let mut at = 0;

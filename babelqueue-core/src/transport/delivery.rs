@@ -1,4 +1,5 @@
 use std::any::Any;
+use std::cmp;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -191,7 +192,7 @@ pub enum VersionProperty {
 }
 
 /// Deliveries of one lane are handled one after another.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lane {
     /// What lanes share a fetch: a Kafka partition. No scope may fill a worker's buffer
     /// ([`SubscribeOptions::scope_share`](super::SubscribeOptions::scope_share)). Where the broker
@@ -199,6 +200,27 @@ pub struct Lane {
     pub scope: u64,
     /// The lane within its scope: a record key, a group id. Empty where the scope is the lane.
     pub key: Bytes,
+}
+
+impl Ord for Lane {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        self.scope.cmp(&other.scope).then_with(|| {
+            // Where the scope is the lane, each look-up compares two empty keys. Empty bytes may
+            // point nowhere, and what the C library compares them with then takes a processor with
+            // masked loads as long as the rest of the look-up.
+            if self.key.is_empty() && other.key.is_empty() {
+                cmp::Ordering::Equal
+            } else {
+                self.key.cmp(&other.key)
+            }
+        })
+    }
+}
+
+impl PartialOrd for Lane {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// What tells this delivery from an earlier or a later one of the same message, so that a late

@@ -394,6 +394,10 @@ impl Run {
     }
 
     fn show(&self) {
+        if self.status.is_closed() {
+            // Nobody looks, and nobody can begin to.
+            return;
+        }
         let phase = match (
             &self.stop,
             self.queues.iter().any(|queue| queue.desk.is_some()),

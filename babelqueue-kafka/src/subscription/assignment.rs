@@ -4,6 +4,7 @@ use std::sync::Arc;
 use babelqueue_core::transport::{Delivery, Fence};
 
 use crate::book::{Book, Commit, Read};
+use crate::config::Order;
 use crate::record::Record;
 
 /// One partition of one topic, and its number in this subscription.
@@ -23,6 +24,8 @@ pub(crate) struct Assignment {
     partitions: BTreeMap<u64, Held>,
     /// The most that is given out of one partition.
     share: usize,
+    /// A partition of which more than this is out is given nothing more of.
+    ample: usize,
     /// The scope that the last receive ended with: the next one goes on behind it.
     last_given: u64,
     generation: u64,
@@ -62,10 +65,18 @@ pub(crate) struct Due {
 
 impl Assignment {
     /// No partitions yet; of each, `share` may be given out at a time.
-    pub(crate) fn new(share: usize) -> Self {
+    pub(crate) fn new(share: usize, order: Order) -> Self {
+        let ample = match order {
+            // What is out waits for one another, so there is no hurry to add to it; and many at a
+            // time cost little more than one.
+            Order::Partition => share / 2,
+            // What is out may all wait for one slow key: the others go on with every place.
+            Order::Key => share.saturating_sub(1),
+        };
         Self {
             partitions: BTreeMap::new(),
             share,
+            ample,
             last_given: 0,
             generation: 0,
             closing: false,
@@ -90,8 +101,8 @@ impl Assignment {
     }
 
     /// How many more records of this partition can be read, and the generation that their
-    /// deliveries get; `None` until there is room for a good number, since each look at the client's
-    /// queue costs as much as a few records.
+    /// deliveries get; `None` until there is room for a whole share, as there is at the latest when
+    /// nothing is left to give out: to wake for each record would cost more than the record.
     pub(crate) fn room(&self, scope: u64) -> Option<(usize, u64)> {
         let held = self.partitions.get(&scope)?;
         let room = self.room_of(held);
@@ -107,12 +118,16 @@ impl Assignment {
     fn room_of(&self, held: &Held) -> usize {
         let most = 2 * self.share;
         let room = most.saturating_sub(held.book.len());
-        let open = !self.closing && !held.leaving && room >= (most / 4).max(1);
+        let open = !self.closing && !held.leaving && room >= self.share;
         if open { room } else { 0 }
     }
 
     /// Takes in what was read of a partition, in order.
-    pub(crate) fn take_in(&mut self, scope: u64, read: impl IntoIterator<Item = (i64, Delivery)>) {
+    pub(crate) fn take_in(
+        &mut self,
+        scope: u64,
+        read: impl IntoIterator<Item = (i64, Arc<Delivery>)>,
+    ) {
         let Some(held) = self.partitions.get_mut(&scope) else {
             return;
         };
@@ -129,7 +144,6 @@ impl Assignment {
                     held.inbox.retain(|waiting| !waiting.is_lost());
                 }
             }
-            let delivery = Arc::new(delivery);
             held.inbox.push_back(Arc::clone(&delivery));
             let given = false;
             held.book.push(offset, Entry { delivery, given });
@@ -141,12 +155,12 @@ impl Assignment {
         if self.closing {
             return Vec::new();
         }
-        let (share, last) = (self.share, self.last_given);
+        let (share, ample, last) = (self.share, self.ample, self.last_given);
         let mut given = Vec::new();
         let (before, after): (Vec<_>, Vec<_>) = self
             .partitions
             .values_mut()
-            .filter(|held| !held.leaving)
+            .filter(|held| held.can_give(ample))
             .partition(|held| held.source.scope <= last);
         for held in after.into_iter().chain(before) {
             let room = share.saturating_sub(held.out).min(max - given.len());
@@ -167,7 +181,7 @@ impl Assignment {
 
     /// Whether [`give`](Self::give) would give anything.
     pub(crate) fn can_give(&self) -> bool {
-        let open = |held: &Held| !held.leaving && !held.inbox.is_empty() && held.out < self.share;
+        let open = |held: &Held| held.can_give(self.ample);
         !self.closing && self.partitions.values().any(open)
     }
 
@@ -274,14 +288,17 @@ impl Assignment {
 }
 
 impl Held {
+    /// Whether something waits to be given out, and no more than `ample` is out already.
+    fn can_give(&self, ample: usize) -> bool {
+        !self.leaving && !self.inbox.is_empty() && self.out <= ample
+    }
+
     fn give(&mut self, delivery: &Arc<Delivery>) {
         self.out += 1;
-        if let Some(record) = Record::of(delivery) {
-            let entry = Entry {
-                delivery: Arc::clone(delivery),
-                given: true,
-            };
-            self.book.replace(record.offset, entry);
+        if let Some(record) = Record::of(delivery)
+            && let Some(entry) = self.book.get_mut(record.offset)
+        {
+            entry.given = true;
         }
     }
 

@@ -4,67 +4,181 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use babelqueue_core::transport::{Delivery, Fence, Lane};
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use rdkafka::Message;
-use rdkafka::message::{BorrowedMessage, Headers as _};
+use rdkafka::message::{BorrowedHeaders, BorrowedMessage, Headers as _};
+use tokio::time::Instant;
 
 use crate::config::Order;
 use crate::project;
 use crate::record::{Record, RecordHeaders};
 
-/// The delivery of a record of the partition that has this scope. A record without a value (a
-/// tombstone) has an empty body.
-pub(crate) fn delivery(
-    message: &BorrowedMessage<'_>,
-    queue: &Arc<str>,
-    scope: u64,
-    generation: u64,
+/// Makes deliveries of records.
+///
+/// What it keeps of small records it copies into memory that they share: a piece of its own for
+/// each part of a record, taken by this thread and given back by the runtime's, cost more than the
+/// rest of the work.
+#[derive(Debug)]
+pub(crate) struct Intake {
     order: Order,
-) -> Delivery {
-    let headers = headers(message);
-    let body = Bytes::copy_from_slice(message.payload().unwrap_or_default());
-    let mut delivery = Delivery::new(Arc::clone(queue), body);
-    delivery.key = message.key().map(Bytes::copy_from_slice);
-    delivery.facts = project::facts(&headers);
-    delivery.headers = project::surfaced(&headers);
-    delivery.lane = match order {
-        Order::Partition => Some(Bytes::new()),
-        Order::Key => delivery.key.clone(),
-    }
-    .map(|key| Lane { scope, key });
-    delivery.fence = Fence {
-        generation,
-        id: message.offset().unsigned_abs(),
-    };
-    let timestamp = message.timestamp().to_millis();
-    delivery.with_native(Record::new(scope, message.offset(), timestamp, headers))
+    /// What is left of the shared memory; nothing is in it.
+    memory: BytesMut,
 }
 
-fn headers(message: &BorrowedMessage<'_>) -> RecordHeaders {
-    let Some(native) = message.headers() else {
-        return RecordHeaders::default();
-    };
-    let read = |mut headers: RecordHeaders, at| {
-        let header = native.get(at);
-        headers.push(header.key, header.value);
-        headers
-    };
-    let count = native.count();
-    let all = || (0..count).fold(RecordHeaders::with_capacity(192), read);
-    // The client panics on a name that is not UTF-8, and anybody may write one.
-    catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|_| {
+/// What records that are read together have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin<'o> {
+    pub(crate) queue: &'o Arc<str>,
+    pub(crate) scope: u64,
+    pub(crate) generation: u64,
+    pub(crate) received: Instant,
+}
+
+/// How much memory is shared. It lives until the last of its records is settled, so this is also
+/// what one slow record may hold on to.
+const SHARED: usize = 16 * 1024;
+/// What is larger gets memory of its own.
+const SMALL: usize = 2 * 1024;
+/// Room for the headers of an ordinary record.
+const HEADERS: usize = 256;
+
+impl Intake {
+    pub(crate) fn new(order: Order) -> Self {
+        Self {
+            order,
+            memory: BytesMut::new(),
+        }
+    }
+
+    /// The delivery of a record. A record without a value (a tombstone) has an empty body.
+    pub(crate) fn delivery(
+        &mut self,
+        message: &BorrowedMessage<'_>,
+        from: Origin<'_>,
+    ) -> Arc<Delivery> {
+        let body = self.keep(message.payload().unwrap_or_default());
+        let key = message.key().map(|key| self.keep(key));
+        let (headers, surfaced) = match message.headers() {
+            None => (RecordHeaders::default(), false),
+            Some(native) => self.keep_headers(message, native),
+        };
+        let mut delivery = Delivery::received_at(Arc::clone(from.queue), body, from.received);
+        delivery.facts = project::facts(&headers);
+        if surfaced {
+            delivery.headers = project::surfaced(&headers);
+        }
+        let lane = match self.order {
+            Order::Partition => Some(Bytes::new()),
+            Order::Key => key.clone(),
+        };
+        let scope = from.scope;
+        delivery.lane = lane.map(|key| Lane { scope, key });
+        delivery.key = key;
+        delivery.fence = Fence {
+            generation: from.generation,
+            id: message.offset().unsigned_abs(),
+        };
+        let timestamp = message.timestamp().to_millis();
+        let record = Record::new(scope, message.offset(), timestamp, headers);
+        Arc::new(delivery.with_native(record))
+    }
+
+    /// A copy of these bytes.
+    fn keep(&mut self, bytes: &[u8]) -> Bytes {
+        if bytes.len() > SMALL {
+            return Bytes::copy_from_slice(bytes);
+        }
+        let mut memory = self.room_for(bytes.len());
+        memory.put_slice(bytes);
+        self.keep_rest(memory).freeze()
+    }
+
+    /// The headers, and whether a handler sees any of them.
+    fn keep_headers(
+        &mut self,
+        message: &BorrowedMessage<'_>,
+        native: &BorrowedHeaders,
+    ) -> (RecordHeaders, bool) {
+        let memory = self.room_for(HEADERS);
+        let read = || {
+            let mut headers = RecordHeaders::packed_into(memory);
+            let mut surfaced = false;
+            for at in 0..native.count() {
+                let header = native.get(at);
+                surfaced |= project::is_surfaced(header.key);
+                headers.push(header.key, header.value);
+            }
+            (headers, surfaced)
+        };
+        // The client panics on a name that is not UTF-8, and anybody may write one.
+        if let Ok((headers, surfaced)) = catch_unwind(AssertUnwindSafe(read)) {
+            let packed = self.keep_rest(headers.into_packed());
+            return (RecordHeaders::packed_into(packed), surfaced);
+        }
         tracing::warn!(
             topic = message.topic(),
             partition = message.partition(),
             offset = message.offset(),
             "left out a header whose name is not UTF-8"
         );
-        (0..count)
-            .filter_map(|at| {
-                let read = AssertUnwindSafe(|| native.get(at));
-                let header = catch_unwind(read).ok()?;
-                Some((header.key, header.value))
-            })
-            .collect()
-    })
+        (readable(native), true)
+    }
+
+    /// The shared memory, with room for so much: other memory where too little is left.
+    fn room_for(&mut self, bytes: usize) -> BytesMut {
+        let memory = std::mem::take(&mut self.memory);
+        if memory.capacity() < bytes {
+            return BytesMut::with_capacity(SHARED);
+        }
+        memory
+    }
+
+    /// What was filled of the memory; what was not is kept for the next.
+    fn keep_rest(&mut self, mut memory: BytesMut) -> BytesMut {
+        let filled = memory.split();
+        self.memory = memory;
+        filled
+    }
+}
+
+/// The headers whose name is text.
+fn readable(native: &BorrowedHeaders) -> RecordHeaders {
+    (0..native.count())
+        .filter_map(|at| {
+            let header = catch_unwind(AssertUnwindSafe(|| native.get(at))).ok()?;
+            Some((header.key, header.value))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_parts_share_memory_and_large_ones_do_not() {
+        let mut intake = Intake::new(Order::Key);
+        let first = intake.keep(b"key");
+        let second = intake.keep(&[7; SMALL]);
+        assert_eq!((&first[..], &second[..]), (&b"key"[..], &[7; SMALL][..]));
+        assert_eq!(first.as_ptr_range().end, second.as_ptr());
+        let large = intake.keep(&[8; SMALL + 1]);
+        assert_eq!(large, [8; SMALL + 1][..]);
+        let third = intake.keep(b"third");
+        assert_eq!(second.as_ptr_range().end, third.as_ptr());
+    }
+
+    #[test]
+    fn memory_that_is_full_is_left_for_other() {
+        let mut intake = Intake::new(Order::Key);
+        let parts: Vec<Bytes> = (0..100_u8).map(|at| intake.keep(&[at; 1_000])).collect();
+        for (at, part) in (0..).zip(&parts) {
+            assert_eq!(*part, [at; 1_000][..]);
+        }
+        let neighbours = parts
+            .windows(2)
+            .filter(|pair| pair[0].as_ptr_range().end == pair[1].as_ptr());
+        assert!(neighbours.count() >= 90);
+        assert_eq!(intake.keep(b""), Bytes::new());
+    }
 }

@@ -54,7 +54,7 @@ pub(crate) fn join(config: &Config, membership: Membership) -> Result<GroupRecei
     let names: Vec<&str> = topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&names).map_err(failed)?;
 
-    let shared = Arc::new(Shared::new(share));
+    let shared = Arc::new(Shared::new(share, order));
     let (close, closed) = channel();
     let for_thread = Arc::clone(&shared);
     let config = config.clone();

@@ -5,10 +5,11 @@ use rdkafka::Message;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::KafkaError;
+use tokio::time::Instant;
 
 use super::assignment::Source;
 use super::context::{Context, Partition};
-use super::intake;
+use super::intake::{Intake, Origin};
 use super::shared::Shared;
 use crate::config::Order;
 
@@ -20,7 +21,7 @@ const RUN: usize = 256;
 pub(crate) struct Queues {
     /// The topics of the subscription; a topic's place is a part of its scopes.
     topics: Vec<Arc<str>>,
-    order: Order,
+    intake: Intake,
     open: Vec<(Source, PartitionQueue<Context>)>,
 }
 
@@ -28,7 +29,7 @@ impl Queues {
     pub(crate) fn new(topics: Vec<Arc<str>>, order: Order) -> Self {
         Self {
             topics,
-            order,
+            intake: Intake::new(order),
             open: Vec::new(),
         }
     }
@@ -76,26 +77,26 @@ impl Queues {
     }
 
     /// Reads what there is room for; whether anything came. What goes wrong is handed to `failed`.
-    pub(crate) fn read(&self, shared: &Shared, failed: &mut impl FnMut(KafkaError)) -> bool {
+    pub(crate) fn read(&mut self, shared: &Shared, failed: &mut impl FnMut(KafkaError)) -> bool {
         let mut came = false;
         for (source, queue) in &self.open {
             let Some((room, generation)) = shared.lock().room(source.scope) else {
                 continue;
             };
-            let mut read = Vec::new();
-            while read.len() < room.min(RUN) {
+            let from = Origin {
+                queue: &source.topic,
+                scope: source.scope,
+                generation,
+                received: Instant::now(),
+            };
+            let most = room.min(RUN);
+            let mut read = Vec::with_capacity(most);
+            while read.len() < most {
                 match queue.poll(Duration::ZERO) {
                     None => break,
                     Some(Err(error)) => failed(error),
                     Some(Ok(message)) => {
-                        let delivery = intake::delivery(
-                            &message,
-                            &source.topic,
-                            source.scope,
-                            generation,
-                            self.order,
-                        );
-                        read.push((message.offset(), delivery));
+                        read.push((message.offset(), self.intake.delivery(&message, from)));
                     }
                 }
             }

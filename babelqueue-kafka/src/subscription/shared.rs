@@ -6,6 +6,7 @@ use babelqueue_core::transport::Delivery;
 use tokio::sync::Notify;
 
 use super::assignment::Assignment;
+use crate::config::Order;
 
 /// What the polling thread, the receiver and the settler share.
 #[derive(Debug)]
@@ -20,9 +21,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(share: usize) -> Self {
+    pub(crate) fn new(share: usize, order: Order) -> Self {
         Self {
-            assignment: Mutex::new(Assignment::new(share)),
+            assignment: Mutex::new(Assignment::new(share, order)),
             bell: Notify::new(),
             poller: OnceLock::new(),
             refusal: OnceLock::new(),

@@ -15,19 +15,19 @@ fn source(scope: u64) -> Source {
 }
 
 /// A record with this key, in the lane of its key; without one, in none.
-fn record(scope: u64, offset: i64, key: &str) -> (i64, Delivery) {
+fn record(scope: u64, offset: i64, key: &str) -> (i64, Arc<Delivery>) {
     let mut delivery = Delivery::new("orders".into(), Bytes::new());
     delivery.lane = (!key.is_empty()).then(|| Lane {
         scope,
         key: Bytes::copy_from_slice(key.as_bytes()),
     });
     let native = Record::new(scope, offset, None, RecordHeaders::default());
-    (offset, delivery.with_native(native))
+    (offset, Arc::new(delivery.with_native(native)))
 }
 
 /// An assignment of one partition with these records read, all of them out.
 fn out(keys: &[&str]) -> (Assignment, Vec<Arc<Delivery>>) {
-    let mut assignment = Assignment::new(100);
+    let mut assignment = Assignment::new(100, Order::Key);
     assignment.add(source(SCOPE), None);
     let records = (0..)
         .zip(keys)
@@ -92,7 +92,7 @@ fn a_record_without_a_lane_comes_back_alone() {
 
 #[test]
 fn what_was_read_and_not_given_stays_behind_what_comes_back() {
-    let mut assignment = Assignment::new(2);
+    let mut assignment = Assignment::new(2, Order::Key);
     assignment.add(source(SCOPE), None);
     assignment.take_in(SCOPE, (0..4).map(|offset| record(SCOPE, offset, "a")));
     let given = assignment.give(100);
@@ -105,7 +105,7 @@ fn what_was_read_and_not_given_stays_behind_what_comes_back() {
 
 #[test]
 fn partitions_give_in_turn() {
-    let mut assignment = Assignment::new(2);
+    let mut assignment = Assignment::new(2, Order::Key);
     for scope in 0..3 {
         assignment.add(source(scope), None);
         assignment.take_in(scope, (0..4).map(|offset| record(scope, offset, "")));
@@ -122,15 +122,42 @@ fn partitions_give_in_turn() {
 }
 
 #[test]
+fn with_order_by_partition_one_that_has_plenty_out_waits_for_more() {
+    let given = |order| {
+        let mut assignment = Assignment::new(4, order);
+        assignment.add(source(SCOPE), None);
+        assignment.take_in(SCOPE, (0..8).map(|offset| record(SCOPE, offset, "a")));
+        let first = assignment.give(100);
+        assert_eq!(offsets(&first), [0, 1, 2, 3]);
+        let next = first.iter().map(|delivery| {
+            assert!(assignment.settle(delivery));
+            let can_give = assignment.can_give();
+            let given = assignment.give(100);
+            assert_eq!(can_give, !given.is_empty());
+            offsets(&given)
+        });
+        next.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        given(Order::Partition),
+        [vec![], vec![4, 5], vec![], vec![6, 7]]
+    );
+    assert_eq!(given(Order::Key), [[4], [5], [6], [7]]);
+}
+
+#[test]
 fn a_full_partition_is_not_read_on() {
-    let mut assignment = Assignment::new(2);
+    let mut assignment = Assignment::new(2, Order::Key);
     assignment.add(source(SCOPE), None);
     assert_eq!(assignment.room(SCOPE).map(|(room, _)| room), Some(4));
     assignment.take_in(SCOPE, (0..4).map(|offset| record(SCOPE, offset, "")));
     assert_eq!(assignment.room(SCOPE), None);
     let given = assignment.give(1);
     assignment.settle(&given[0]);
-    assert_eq!(assignment.room(SCOPE).map(|(room, _)| room), Some(1));
+    assert_eq!(assignment.room(SCOPE), None, "not for one alone");
+    let given = assignment.give(2);
+    assignment.settle(&given[0]);
+    assert_eq!(assignment.room(SCOPE).map(|(room, _)| room), Some(2));
 }
 
 #[test]
