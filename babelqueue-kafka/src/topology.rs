@@ -1,6 +1,6 @@
 //! Whether the topics are there, and making them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use babelqueue_core::Error;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -17,23 +17,48 @@ use crate::subscription::context::Context;
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Waits for an answer of any broker.
+/// How long a question is waited for before the client's complaints are looked at.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// Waits for an answer of any broker. The end of it where one refuses the login; the end of it, once
+/// the time is up, where TLS fails.
 pub(crate) async fn reach(config: &Config) -> Result<(), Error> {
     let within = config.connect_timeout;
     let asker = asker(config)?;
     blocking(move || {
-        // Any topic's name will do: asking for all of them can be a long answer.
-        let Err(cause) = asker.fetch_metadata(Some("babelqueue"), within) else {
-            return Ok(());
-        };
-        let why = asker.context().last_error().unwrap_or_default();
-        let context = format!(
-            "no broker answers within {within:?} ({why}); a wrong password or certificate shows in \
-             no other way than this"
-        );
-        Err(Error::transient("connect", context).with_source(cause))
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            // Any topic's name will do: asking for all of them can be a long answer.
+            let Err(cause) = asker.fetch_metadata(Some("babelqueue"), left.min(SLICE)) else {
+                return Ok(());
+            };
+            hear_complaints(&asker);
+            let heard = asker.context();
+            if let Some(why) = heard.login_error() {
+                return Err(
+                    Error::refused("connect", format!("login refused: {why}")).with_source(cause)
+                );
+            }
+            if left > SLICE {
+                continue;
+            }
+            if let Some(why) = heard.tls_error() {
+                return Err(
+                    Error::refused("connect", format!("TLS failed: {why}")).with_source(cause)
+                );
+            }
+            let why = heard.last_error().unwrap_or_default();
+            let context = format!("no broker answers within {within:?} ({why})");
+            return Err(Error::transient("connect", context).with_source(cause));
+        }
     })
     .await?
+}
+
+/// The client tells of what it met on the way only to who polls it.
+fn hear_complaints(asker: &BaseConsumer<Context>) {
+    while asker.poll(Duration::ZERO).is_some() {}
 }
 
 /// Sees that all of `topics` exist, and makes those that do not where the configuration says so.

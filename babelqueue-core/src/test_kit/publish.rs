@@ -242,6 +242,10 @@ async fn delay(stage: &Stage) -> Outcome {
     const DELAY: Duration = Duration::from_secs(2);
     const AT_LEAST: Duration = Duration::from_secs(1);
     let queue = stage.queue().await?;
+    // Until it has had one, the consumer may be longer on its way than the delay.
+    let mut consumer = stage.consume(&queue.name, 8).await?;
+    stage.publish(&queue.name, &[0]).await?;
+    consumer.take_and_ack(1).await?;
     let sent = Instant::now();
     let options = PublishOptions::new().delay(delay_of(stage, DELAY));
     let body = envelope(1)?;
@@ -249,7 +253,6 @@ async fn delay(stage: &Stage) -> Outcome {
         .send(&queue.name, body, Headers::new(), options)
         .await??;
     stage.publish(&queue.name, &[2]).await?;
-    let mut consumer = stage.consume(&queue.name, 8).await?;
     let came = consumer.take_and_ack(1).await?;
     ensure!(
         came == [2],

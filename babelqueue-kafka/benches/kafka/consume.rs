@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use babelqueue_core::prelude::*;
-use babelqueue_kafka::{Config, Kafka, RetryTiers};
+use babelqueue_kafka::{Config, Kafka, Order, RetryTiers};
 use rdkafka::Message as _;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
 use crate::pairs::Pair;
+use crate::python::Python;
 use crate::topic::Topic;
 use crate::{PAIRS, bare};
 
@@ -18,6 +19,9 @@ use crate::{PAIRS, bare};
 const COUNT: usize = 600_000;
 /// How many are copied to a tier.
 const COPIES: usize = 60_000;
+/// How many our side of a pair with Python reads, and Python at its pace.
+const COUNT_BESIDE_PYTHON: usize = 200_000;
+const COUNT_OF_PYTHON: u32 = 2_000;
 const CONCURRENCY: usize = 64;
 
 #[derive(Debug, Deserialize)]
@@ -31,20 +35,39 @@ impl Message for OrderCreated {
 }
 
 /// The rate beside a bare loop that copies each record, and the CPU of one record.
-pub(crate) async fn worker(servers: &str) -> [Pair; 2] {
+pub(crate) async fn worker(servers: &str, order: Order) -> [Pair; 2] {
     let topic = Topic::filled(servers, COUNT).await;
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
     for _ in 0..PAIRS {
-        let ours = ours(servers, &topic).await;
+        let ours = run(config(servers).order(order), &topic, COUNT, false).await;
         let rival = rival(servers, &topic).await;
         rates.push((ours.rate, rival.rate));
         costs.push((ours.cpu, rival.cpu));
     }
     topic.remove().await;
+    let name = match order {
+        Order::Key => "consume and ack, N = 64, by key",
+        _ => "consume and ack, N = 64, by partition",
+    };
     [
-        Pair::of("consume and ack, worker, N = 64", "k/s", &rates),
+        Pair::of(name, "k/s", &rates),
         Pair::of("the CPU of it", "µs", &costs),
     ]
+}
+
+/// Beside the Python SDK, which handles one message after another.
+pub(crate) async fn beside_python(servers: &str, python: &Python) -> Pair {
+    let topic = Topic::filled(servers, COUNT_BESIDE_PYTHON).await;
+    let mut rates = Vec::new();
+    for _ in 0..PAIRS {
+        let ours = run(config(servers), &topic, COUNT_BESIDE_PYTHON, false).await;
+        let group = uuid::Uuid::new_v4();
+        let url = format!("kafka://{servers}/?group=bench-{group}");
+        let theirs = python.consume(&url, &topic.name, COUNT_OF_PYTHON) / 1_000.0;
+        rates.push((ours.rate, theirs));
+    }
+    topic.remove().await;
+    Pair::of("consume and ack, beside Python", "k/s", &rates)
 }
 
 /// Confirmed copies to a tier a second, beside the same number of acks.
@@ -69,10 +92,6 @@ pub(crate) async fn tier_copies(servers: &str) -> Pair {
 struct Run {
     rate: f64,
     cpu: f64,
-}
-
-async fn ours(servers: &str, topic: &Topic) -> Run {
-    run(config(servers), topic, COUNT, false).await
 }
 
 fn config(servers: &str) -> Config {

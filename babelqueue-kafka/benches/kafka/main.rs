@@ -10,12 +10,16 @@ mod consume;
 #[path = "../../../babelqueue-core/benches/support/pairs.rs"]
 mod pairs;
 mod produce;
+#[path = "../../../babelqueue-core/benches/support/python.rs"]
+mod python;
 mod topic;
 mod wake;
 
 use std::io::Write as _;
 
+use babelqueue_kafka::Order;
 use pairs::Pair;
+use python::Python;
 
 /// How many pairs are timed.
 const PAIRS: usize = 7;
@@ -39,13 +43,20 @@ async fn main() {
         figures.push(produce::confirmed(&servers).await);
     }
     if wanted("consume") {
-        figures.extend(consume::worker(&servers).await);
+        figures.extend(consume::worker(&servers, Order::Partition).await);
+        figures.extend(consume::worker(&servers, Order::Key).await);
     }
     if wanted("tiers") {
         figures.push(consume::tier_copies(&servers).await);
     }
     if wanted("wake") {
         figures.push(wake::idle(&servers).await);
+    }
+    if wanted("python")
+        && let Some(python) = Python::installed()
+    {
+        figures.push(produce::beside_python(&servers, &python).await);
+        figures.push(consume::beside_python(&servers, &python).await);
     }
     print(&figures);
 }

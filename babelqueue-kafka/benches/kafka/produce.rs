@@ -8,12 +8,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 
 use crate::pairs::Pair;
+use crate::python::Python;
 use crate::topic::{Topic, key};
 use crate::{BODY, PAIRS, bare};
 
 /// How many messages one side of a pair writes, and how many are on their way at once.
 const COUNT: usize = 100_000;
 const WINDOW: usize = 10_000;
+/// At its pace.
+const COUNT_OF_PYTHON: u32 = 10_000;
 
 pub(crate) async fn confirmed(servers: &str) -> Pair {
     let topic = Topic::new(servers).await;
@@ -28,6 +31,22 @@ pub(crate) async fn confirmed(servers: &str) -> Pair {
     }
     topic.remove().await;
     Pair::of("produce, confirmed", "k/s", &pairs)
+}
+
+/// Beside the Python SDK, which hands one message after another to its client, and does not wait for
+/// the broker before the end.
+pub(crate) async fn beside_python(servers: &str, python: &Python) -> Pair {
+    let topic = Topic::new(servers).await;
+    let kafka = Kafka::open(Config::new(servers)).await.expect("a broker");
+    ours(&kafka, &topic).await;
+    let url = format!("kafka://{servers}");
+    let mut pairs = Vec::new();
+    for _ in 0..PAIRS {
+        let theirs = python.publish(&url, &topic.name, COUNT_OF_PYTHON) / 1_000.0;
+        pairs.push((ours(&kafka, &topic).await, theirs));
+    }
+    topic.remove().await;
+    Pair::of("produce, beside Python unconfirmed", "k/s", &pairs)
 }
 
 /// Two batches on their way at a time.

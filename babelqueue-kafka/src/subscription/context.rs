@@ -1,11 +1,11 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 
@@ -29,7 +29,15 @@ pub(crate) enum Rebalance {
 pub(crate) struct Context {
     noted: Mutex<VecDeque<Rebalance>>,
     closing: AtomicBool,
-    last_error: Mutex<Option<String>>,
+    complaints: Mutex<Complaints>,
+}
+
+/// What the client has complained of.
+#[derive(Debug, Default)]
+struct Complaints {
+    last: Option<String>,
+    login: Option<String>,
+    tls: Option<String>,
 }
 
 impl Context {
@@ -48,10 +56,22 @@ impl Context {
 
     /// The last thing that the client complained of.
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.complaints().last.clone()
+    }
+
+    /// What a broker has against the credentials.
+    pub(crate) fn login_error(&self) -> Option<String> {
+        self.complaints().login.clone()
+    }
+
+    /// What went wrong with TLS: a certificate that nobody here vouches for, for one.
+    pub(crate) fn tls_error(&self) -> Option<String> {
+        self.complaints().tls.clone()
+    }
+
+    fn complaints(&self) -> MutexGuard<'_, Complaints> {
+        let complaints = self.complaints.lock();
+        complaints.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,11 +82,13 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(target: "babelqueue_kafka", %error, reason, "the Kafka consumer met an error");
-        let mut last = self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *last = Some(reason.to_owned());
+        let mut complaints = self.complaints();
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::Authentication) => complaints.login = Some(reason.to_owned()),
+            Some(RDKafkaErrorCode::SSL) => complaints.tls = Some(reason.to_owned()),
+            _ => {}
+        }
+        complaints.last = Some(reason.to_owned());
     }
 }
 

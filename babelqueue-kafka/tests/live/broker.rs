@@ -1,11 +1,13 @@
 //! The Kafka that the tests talk to.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use babelqueue_kafka::{Config, Kafka};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::metadata::MetadataTopic;
 
 use crate::Fault;
 
@@ -59,13 +61,16 @@ impl Mortal {
     }
 }
 
-/// A configuration for it with short patience: it is on this machine. The group is the test's own.
+/// A configuration for it. The group is the test's own. A member that the machine has no time for is
+/// not taken for dead: a test that wants that says so.
 pub(crate) fn config(unique: &str) -> Config {
     Config::new(servers())
         .group(format!("g-{unique}"))
         .reinject_group(format!("r-{unique}"))
-        .connect_timeout(Duration::from_secs(5))
-        .property("session.timeout.ms", "6000")
+        .connect_timeout(Duration::from_mins(1))
+        .property("session.timeout.ms", "60000")
+        // A member hears of a rebalance with its heartbeat.
+        .property("heartbeat.interval.ms", "500")
 }
 
 /// A connection, or in words why there is none.
@@ -87,10 +92,23 @@ pub(crate) async fn create(topic: &str, partitions: i32) -> Result<(), Fault> {
 /// The same at another broker.
 pub(crate) async fn create_at(servers: &str, topic: &str, partitions: i32) -> Result<(), Fault> {
     let topic = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
-    for made in admin(servers)?.create_topics([&topic], &options()).await? {
+    let admin = admin(servers)?;
+    for made in admin.create_topics([&topic], &options()).await? {
         made.map_err(|(topic, code)| Fault::from(format!("{topic}: {code}")))?;
     }
-    Ok(())
+    // Made, and not known to the broker's clients yet.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let (asked, name) = (admin.clone(), topic.name.to_owned());
+        let known = tokio::task::spawn_blocking(move || is_known(&asked, &name, partitions));
+        if known.await.map_err(|error| error.to_string())? {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{} is not known after a minute", topic.name).into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Removes topics.
@@ -105,12 +123,29 @@ pub(crate) fn unique() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..12].to_owned()
 }
 
-fn admin(servers: &str) -> Result<AdminClient<DefaultClientContext>, Fault> {
-    Ok(ClientConfig::new()
+type Admin = AdminClient<DefaultClientContext>;
+
+/// Whether all partitions of a topic have a leader. Blocks.
+fn is_known(admin: &Admin, topic: &str, partitions: i32) -> bool {
+    let within = Duration::from_secs(10);
+    let Ok(metadata) = admin.inner().fetch_metadata(Some(topic), within) else {
+        return false;
+    };
+    let topics = metadata.topics().iter();
+    let led = topics.flat_map(MetadataTopic::partitions);
+    let led = led.filter(|partition| partition.leader() >= 0 && partition.error().is_none());
+    i32::try_from(led.count()) == Ok(partitions)
+}
+
+fn admin(servers: &str) -> Result<Arc<Admin>, Fault> {
+    let admin: Admin = ClientConfig::new()
         .set("bootstrap.servers", servers)
-        .create()?)
+        .create()?;
+    Ok(Arc::new(admin))
 }
 
 fn options() -> AdminOptions {
-    AdminOptions::new().operation_timeout(Some(Duration::from_secs(10)))
+    AdminOptions::new()
+        .request_timeout(Some(Duration::from_mins(1)))
+        .operation_timeout(Some(Duration::from_mins(1)))
 }

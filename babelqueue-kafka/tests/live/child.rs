@@ -8,25 +8,12 @@ use std::time::Duration;
 
 use babelqueue_core::prelude::*;
 use babelqueue_kafka::{Config, Kafka, Order};
-use serde::{Deserialize, Serialize};
 
 use crate::Fault;
 use crate::log::{Line, Writer, now};
+use crate::numbered::Numbered;
 
 const VARIABLE: &str = "BQ_TEST_WORKER";
-
-/// The messages of these tests. A partition's number is known by who publishes it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Numbered {
-    pub(crate) key: String,
-    pub(crate) sequence: u64,
-    /// How long its handler takes.
-    pub(crate) millis: u64,
-}
-
-impl Message for Numbered {
-    const URN: &'static str = "urn:babel:test:numbered";
-}
 
 /// What a child is to do, as it goes through the environment.
 #[derive(Debug)]
@@ -35,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) topic: String,
     pub(crate) worker: u32,
     pub(crate) log: PathBuf,
+    /// The longest that a handler takes, whatever its message says, in milliseconds.
+    pub(crate) longest: u64,
 }
 
 impl Job {
@@ -47,13 +36,21 @@ impl Job {
             topic: fields.next()?.to_owned(),
             worker: fields.next()?.parse().ok()?,
             log: fields.next()?.into(),
+            longest: fields.next()?.parse().ok()?,
         })
     }
 
     /// Starts the child. It ends well when its standard input does.
     pub(crate) fn start(&self) -> Result<Running, Fault> {
         let log = self.log.display();
-        let text = format!("{}|{}|{}|{log}", self.servers, self.topic, self.worker);
+        let Self {
+            servers,
+            topic,
+            worker,
+            longest,
+            ..
+        } = self;
+        let text = format!("{servers}|{topic}|{worker}|{log}|{longest}");
         let child = Command::new(std::env::current_exe()?)
             .env(VARIABLE, text)
             .stdin(Stdio::piped())
@@ -117,24 +114,27 @@ fn config(job: &Job) -> Config {
 
 async fn run(job: &Job) -> Result<(), babelqueue_core::BoxError> {
     let writer = writer(&job.log)?;
-    let worker = job.worker;
+    let (worker, longest) = (job.worker, job.longest);
     let kafka = Kafka::open(config(job)).await?;
     Worker::new(kafka)
         .queue(job.topic.clone())
         .concurrency(64)
         .handle(move |message: Incoming<Numbered>| {
             let writer = Arc::clone(&writer);
-            async move { handle(&message, worker, &writer).await }
+            let takes = Duration::from_millis(message.millis.min(longest));
+            async move {
+                if !takes.is_zero() {
+                    tokio::time::sleep(takes).await;
+                }
+                note(&message, worker, &writer)
+            }
         })
         .run_until(end_of_input())
         .await?;
     Ok(())
 }
 
-async fn handle(message: &Incoming<Numbered>, worker: u32, writer: &Writer) -> Result<(), Failure> {
-    if message.millis > 0 {
-        tokio::time::sleep(Duration::from_millis(message.millis)).await;
-    }
+fn note(message: &Incoming<Numbered>, worker: u32, writer: &Writer) -> Result<(), Failure> {
     let delivery = message.context().delivery();
     let partition = delivery.lane.as_ref().map_or(0, |lane| lane.scope);
     writer.write(&Line {

@@ -11,8 +11,8 @@ use babelqueue_kafka::{Config, Kafka};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::child::Numbered;
-use crate::{Fault, Outcome, broker};
+use crate::numbered::Numbered;
+use crate::{Fault, Outcome, broker, numbered};
 
 crate::trials!(
     a_member_joins_with_the_clients_own_assignors,
@@ -33,8 +33,10 @@ async fn a_member_joins_cooperatively() -> Outcome {
 
 async fn a_member_joins_by_the_newer_protocol() -> Outcome {
     let unique = broker::unique();
+    // Sessions are the broker's matter there.
     let config = Config::new(broker::servers())
         .group(format!("g-{unique}"))
+        .connect_timeout(Duration::from_mins(1))
         .property("group.protocol", "consumer");
     rebalance(config, &unique).await
 }
@@ -51,23 +53,18 @@ async fn rebalance(config: Config, unique: &str) -> Outcome {
     let kafka = broker::connect(config).await?;
     let topic = format!("rebalance-{unique}");
     broker::create(&topic, 3).await?;
-    let producer = Producer::new(kafka.clone()).queue(topic.as_str());
-    for sequence in 0..u64::from(COUNT) {
-        let message = Numbered {
-            key: format!("k{}", sequence % 50),
-            sequence,
-            millis: 3,
-        };
-        producer
-            .message(&message)
-            .key(message.key.clone())
-            .send()
-            .await?;
-    }
+    let messages = (0..u64::from(COUNT)).map(|sequence| Numbered {
+        key: format!("k{}", sequence % 50),
+        sequence,
+        millis: 0,
+    });
+    numbered::publish(&kafka, &topic, messages).await?;
 
     let seen = Seen::default();
     let first = Member::start(&kafka, &topic, 1, &seen);
     seen.wait_for(COUNT / 4).await?;
+    // There is something left for the second, however long it takes to join.
+    seen.slow_until(2);
     let second = Member::start(&kafka, &topic, 2, &seen);
     seen.wait_for(COUNT).await?;
     first.stop().await?;
@@ -88,7 +85,9 @@ async fn rebalance(config: Config, unique: &str) -> Outcome {
 /// The polling thread polls on while a handler takes longer than the group allows between polls.
 async fn a_long_handler_keeps_its_membership() -> Outcome {
     let unique = broker::unique();
-    let config = broker::config(&unique).property("max.poll.interval.ms", "6000");
+    let config = broker::config(&unique)
+        .property("max.poll.interval.ms", "6000")
+        .property("session.timeout.ms", "6000");
     let kafka = broker::connect(config).await?;
     let topic = format!("long-{unique}");
     broker::create(&topic, 1).await?;
@@ -118,7 +117,7 @@ async fn a_long_handler_keeps_its_membership() -> Outcome {
 /// partitions that is kept makes the client's end hang for ever.)
 async fn a_dropped_receiver_leaves_its_group() -> Outcome {
     let unique = broker::unique();
-    let config = broker::config(&unique).property("session.timeout.ms", "30000");
+    let config = broker::config(&unique).property("session.timeout.ms", "120000");
     let kafka = broker::connect(config).await?;
     let topic = format!("dropped-{unique}");
     broker::create(&topic, 2).await?;
@@ -135,7 +134,7 @@ async fn a_dropped_receiver_leaves_its_group() -> Outcome {
             .subscribe(&topic, SubscribeOptions::with_prefetch(8))
             .await?;
         let received =
-            tokio::time::timeout(Duration::from_secs(15), subscription.receiver.receive(8)).await;
+            tokio::time::timeout(Duration::from_mins(1), subscription.receiver.receive(8)).await;
         if received.is_err() {
             let waited = started.elapsed();
             return Err(format!("round {round}: nothing after {waited:?}").into());
@@ -150,6 +149,8 @@ async fn a_dropped_receiver_leaves_its_group() -> Outcome {
 struct Seen {
     runs: Arc<std::sync::Mutex<BTreeMap<u64, Vec<u32>>>>,
     count: Arc<AtomicU32>,
+    /// Handlers take their time until this worker has had one; 0 for nobody.
+    awaited: Arc<AtomicU32>,
 }
 
 impl Seen {
@@ -157,8 +158,22 @@ impl Seen {
         let mut runs = self.runs.lock().expect("nobody panics with it");
         let run = runs.entry(sequence).or_default();
         run.push(worker);
+        if worker == self.awaited.load(Ordering::Acquire) {
+            self.awaited.store(0, Ordering::Release);
+        }
         if run.len() == 1 {
             self.count.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Has handlers take their time until `worker` has handled something.
+    fn slow_until(&self, worker: u32) {
+        self.awaited.store(worker, Ordering::Release);
+    }
+
+    async fn pace(&self) {
+        if self.awaited.load(Ordering::Acquire) != 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
@@ -167,11 +182,11 @@ impl Seen {
     }
 
     async fn wait_for(&self, count: u32) -> Result<(), Fault> {
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + Duration::from_mins(3);
         while self.count.load(Ordering::Acquire) < count {
             if Instant::now() > deadline {
                 let seen = self.count.load(Ordering::Acquire);
-                return Err(format!("{seen} of {count} after a minute").into());
+                return Err(format!("{seen} of {count} after three minutes").into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -196,6 +211,7 @@ impl Member {
                 let seen = seen.clone();
                 async move {
                     tokio::time::sleep(Duration::from_millis(message.millis)).await;
+                    seen.pace().await;
                     seen.note(message.sequence, number);
                     Ok(())
                 }

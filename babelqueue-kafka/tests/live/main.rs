@@ -6,7 +6,10 @@ mod crashes;
 mod groups;
 mod kit;
 mod log;
+mod numbered;
 mod python;
+#[cfg(feature = "ssl")]
+mod secure;
 mod topics;
 
 use std::future::Future;
@@ -68,6 +71,8 @@ fn main() -> ExitCode {
     trials.extend(groups::trials());
     trials.extend(crashes::trials());
     trials.extend(python::trials());
+    #[cfg(feature = "ssl")]
+    trials.extend(secure::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -35,7 +35,7 @@ async fn python_handles_ours() -> Outcome {
     let data: serde_json::Value = serde_json::from_str(DATA).map_err(|e| e.to_string())?;
     let id = producer.message_urn(URN, &data).key("k").send().await?;
     let lines = case
-        .python("consume", &["--timeout", "30"])?
+        .python("consume", &["--timeout", "120"])?
         .lines()
         .await?;
     let [line] = lines.as_slice() else {
@@ -79,7 +79,7 @@ async fn our_reinjector_brings_pythons_retry_back() -> Outcome {
     let reinjector = tokio::spawn(reinjector.run_until(async {
         let _ = stopped.await;
     }));
-    let arguments = ["--timeout", "40", "--fail-first", "1"];
+    let arguments = ["--timeout", "120", "--fail-first", "1"];
     let lines = case.python("consume", &arguments)?.lines().await?;
     let attempts: Vec<_> = lines.iter().map(|line| line["attempts"].as_i64()).collect();
     if attempts != [Some(0), Some(1)] {
@@ -93,7 +93,7 @@ async fn our_reinjector_brings_pythons_retry_back() -> Outcome {
 async fn pythons_reinjector_brings_ours_back() -> Outcome {
     let case = Case::new(1).await?;
     case.python("produce", &[])?.lines().await?;
-    let reinjector = case.python("reinject", &["--timeout", "40"])?;
+    let reinjector = case.python("reinject", &["--timeout", "120"])?;
     let mut worker = case.worker(1);
     let attempts = [worker.next().await?.attempts, worker.next().await?.attempts];
     if attempts != [0, 1] {
@@ -106,27 +106,24 @@ async fn pythons_reinjector_brings_ours_back() -> Outcome {
 
 /// With the client's default assignors on both sides: three partitions, shared out between the two.
 async fn both_work_in_one_group() -> Outcome {
-    const COUNT: usize = 60;
     let case = Case::new(3).await?;
     let mut worker = case.worker(0);
-    let python = case.python("consume", &["--count", "1", "--timeout", "40"])?;
+    let python = case.python("consume", &["--count", "1", "--timeout", "120"])?;
     let producer = Producer::new(case.kafka.clone()).queue(case.topic.as_str());
-    let publishing = async {
-        for n in 0..COUNT {
-            producer
-                .message_urn(URN, &serde_json::json!({ "n": n }))
-                .key(format!("{n}"))
-                .send()
-                .await?;
-            // Long enough for Python's worker to join and have its part.
-            tokio::time::sleep(Duration::from_millis(150)).await;
+    // Until Python's worker has joined, and had its one.
+    let mut theirs = std::pin::pin!(python.lines());
+    let mut count = 0;
+    let theirs = loop {
+        let key = format!("{count}");
+        let message = producer.message_urn(URN, &serde_json::json!({ "n": count }));
+        message.key(key).send().await?;
+        count += 1;
+        let pause = Duration::from_millis(150);
+        if let Ok(theirs) = tokio::time::timeout(pause, &mut theirs).await {
+            break theirs?.len();
         }
-        Ok::<(), Fault>(())
     };
-    let (published, theirs) = tokio::join!(publishing, python.lines());
-    published?;
-    let theirs = theirs?.len();
-    let ours = COUNT - theirs;
+    let ours = count - theirs;
     for _ in 0..ours {
         worker.next().await?;
     }
@@ -248,10 +245,10 @@ struct Ours {
 
 impl Ours {
     async fn next(&mut self) -> Result<Handled, Fault> {
-        match tokio::time::timeout(Duration::from_secs(30), self.handles.recv()).await {
+        match tokio::time::timeout(Duration::from_mins(2), self.handles.recv()).await {
             Ok(Some(handled)) => Ok(handled),
             Ok(None) => Err("the worker has ended".into()),
-            Err(_) => Err("nothing came for half a minute".into()),
+            Err(_) => Err("nothing came for two minutes".into()),
         }
     }
 
