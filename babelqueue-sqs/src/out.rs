@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use babelqueue_core::transport::{Delivery, Fence, LaneBook};
+use babelqueue_core::transport::{Delivery, Fence, Lane, LaneBook};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -18,6 +19,8 @@ struct Books {
     last: u64,
     out: BTreeMap<u64, Entry>,
     lanes: LaneBook,
+    /// Lanes whose head went back, and until when it is waited for.
+    held_up: BTreeMap<Lane, Instant>,
 }
 
 struct Entry {
@@ -102,8 +105,36 @@ impl Out {
         true
     }
 
-    /// It is settled as asked; its neighbours go on.
+    /// It has come to its end; its neighbours go on.
     pub(crate) fn done(&self, delivery: &Delivery) {
+        if let Some(lane) = &delivery.lane {
+            self.lock().held_up.remove(lane);
+        }
+        self.leave(delivery);
+    }
+
+    /// Its lane waits for it to come again, for `time` at the longest.
+    pub(crate) fn hold_up(&self, delivery: &Delivery, time: Duration) {
+        if let Some(lane) = &delivery.lane {
+            let mut books = self.lock();
+            books.held_up.insert(lane.clone(), Instant::now() + time);
+        }
+    }
+
+    /// Whether a lane waits for its head. Whatever comes with the head then goes back with it, and is
+    /// counted each time.
+    pub(crate) fn is_held_up(&self) -> bool {
+        let mut books = self.lock();
+        if books.held_up.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        books.held_up.retain(|_, until| *until > now);
+        !books.held_up.is_empty()
+    }
+
+    /// It is ours no more.
+    pub(crate) fn leave(&self, delivery: &Delivery) {
         if delivery.fence.generation != self.generation {
             return;
         }
@@ -138,7 +169,7 @@ impl Out {
     pub(crate) fn lose(&self, delivery: &Delivery) -> Vec<Arc<Delivery>> {
         delivery.mark_lost();
         let rest = self.take_back_rest(delivery);
-        self.done(delivery);
+        self.leave(delivery);
         rest
     }
 
@@ -202,9 +233,6 @@ enum Wait {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use babelqueue_core::transport::Lane;
     use bytes::Bytes;
     use futures_util::FutureExt as _;
 
@@ -268,6 +296,22 @@ mod tests {
         assert!(first.is_lost() && second.is_lost());
         assert!(out.lose(&first).is_empty() && !again.is_lost());
         assert!(out.claim(&again));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_is_held_up_until_its_head_is_done_or_too_late() {
+        let out = Out::new();
+        let (first, plain) = (give_out(&out, "a"), give_out(&out, ""));
+        out.hold_up(&plain, LEASE);
+        assert!(!out.is_held_up());
+        out.hold_up(&first, LEASE);
+        out.leave(&first);
+        assert!(out.is_held_up());
+        out.done(&give_out(&out, "a"));
+        assert!(!out.is_held_up());
+        out.hold_up(&first, LEASE);
+        tokio::time::advance(LEASE).await;
+        assert!(!out.is_held_up());
     }
 
     #[tokio::test(start_paused = true)]

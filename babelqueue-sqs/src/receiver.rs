@@ -16,6 +16,10 @@ use crate::polls::{Answer, Source};
 /// One poll waits at an idle queue. Each that brings something doubles how many there may be, so that
 /// a full queue is emptied by several at a time; an empty answer brings it back to one. Together they
 /// never ask for more than was asked of us.
+///
+/// While a message group waits for its head to come again, each asks for one message: the head would
+/// come with those behind it, which then went back with it, counted each time, and were at the end of
+/// their attempts before they had begun.
 pub(crate) struct SqsReceiver {
     source: Arc<Source>,
     sender: mpsc::UnboundedSender<Answer>,
@@ -89,7 +93,12 @@ impl SqsReceiver {
     fn ask(&mut self, max: usize) {
         while self.polls < self.most_polls {
             let open = max.saturating_sub(self.asked + self.held.len());
-            let size = open.min(MAX_ENTRIES);
+            let most = if self.source.out.is_held_up() {
+                1
+            } else {
+                MAX_ENTRIES
+            };
+            let size = open.min(most);
             if size == 0 {
                 return;
             }

@@ -143,9 +143,9 @@ impl SqsSettler {
     async fn carry_out(&self, work: Work<'_>, answers: &mut [Answer]) {
         let mut rest = work.rest;
         for claimed in &work.left {
-            let lane = self.source.out.take_back_rest(claimed.delivery);
+            let lane = self.come_again(claimed.delivery, Duration::ZERO);
             answers[claimed.at] = Ok(gave_back(&lane));
-            self.source.out.done(claimed.delivery);
+            self.source.out.leave(claimed.delivery);
             rest.extend(lane);
         }
         let (deleted, (), copied) = tokio::join!(
@@ -158,8 +158,8 @@ impl SqsSettler {
             match copied {
                 Ok(()) => confirmed.push(claimed),
                 Err(error) => {
-                    rest.extend(self.source.out.take_back_rest(claimed.delivery));
-                    self.source.out.done(claimed.delivery);
+                    rest.extend(self.come_again(claimed.delivery, Duration::ZERO));
+                    self.source.out.leave(claimed.delivery);
                     answers[claimed.at] = Err(error);
                 }
             }
@@ -203,13 +203,21 @@ impl SqsSettler {
                 out.lose(claimed.delivery)
             }
             Err(undone) => {
-                let rest = out.take_back_rest(claimed.delivery);
-                out.done(claimed.delivery);
+                let rest = self.come_again(claimed.delivery, Duration::ZERO);
+                out.leave(claimed.delivery);
                 let error = undone.into_error("settle", self.source.queue.describe());
                 *answer = Err(passing("settle", error));
                 rest
             }
         }
+    }
+
+    /// Takes back the rest of the lane of a delivery that comes again after `delay`, or at the end of
+    /// its lease; gives what is to be given back.
+    fn come_again(&self, delivery: &Delivery, delay: Duration) -> Vec<Arc<Delivery>> {
+        let out = &self.source.out;
+        out.hold_up(delivery, delay + self.source.visibility * 2);
+        out.take_back_rest(delivery)
     }
 
     async fn delete(&self, claimed: &[Claimed<'_>]) -> Vec<Carried> {
@@ -221,8 +229,9 @@ impl SqsSettler {
     /// invisible SQS gives nothing of its group to anybody.
     async fn back(&self, backs: Vec<(Claimed<'_>, i32)>, answers: &mut [Answer]) {
         let mut rest = Vec::new();
-        for (claimed, _) in &backs {
-            let lane = self.source.out.take_back_rest(claimed.delivery);
+        for (claimed, seconds) in &backs {
+            let delay = Duration::from_secs(u64::from(seconds.unsigned_abs()));
+            let lane = self.come_again(claimed.delivery, delay);
             answers[claimed.at] = Ok(gave_back(&lane));
             rest.extend(lane);
         }
@@ -233,7 +242,7 @@ impl SqsSettler {
         });
         let given = batch::change(&self.source.link, &self.source.queue, changes.collect()).await;
         for ((claimed, _), given) in backs.iter().zip(given) {
-            self.source.out.done(claimed.delivery);
+            self.source.out.leave(claimed.delivery);
             match given {
                 Ok(()) => {}
                 // It is visible already.

@@ -159,7 +159,7 @@ pub(crate) fn quick(url: &str) -> Result<Config, Error> {
 }
 
 /// Long enough for a machine that is busy, short enough for a test that waits for its end.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// The servers take any.
 pub(crate) fn credentials() -> Credentials {

@@ -1,0 +1,187 @@
+//! What does not pass ends a worker, and what passes does not lose a message. Answers that the server
+//! does not give come from a listener of ours in front of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use babelqueue_core::Error;
+use babelqueue_core::transport::{Outgoing, SubscribeOptions, Transport as _};
+use babelqueue_sqs::prelude::*;
+use serde::Deserialize;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::common::front::{Front, Request, Verdict};
+use crate::common::{Failed, Server, Test, body, ensure, publish, quick, test, unique};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test!(a_queue_that_is_not_there_is_refused),
+        test!(a_dead_letter_queue_is_looked_for_at_the_start),
+        test!(a_right_that_is_missing_ends_the_worker),
+        test!(wrong_credentials_end_the_worker),
+        test!(throttling_and_failures_lose_nothing),
+        test!(an_endpoint_that_is_away_passes),
+        test!(no_region_is_said_clearly),
+    ]
+}
+
+#[derive(Deserialize)]
+struct Made {
+    n: u64,
+}
+
+impl Message for Made {
+    const URN: &'static str = "urn:babel:test:made";
+}
+
+async fn a_queue_that_is_not_there_is_refused(server: Server) -> Result<(), Failed> {
+    let (sqs, queue) = (Sqs::open(server.config()?), unique("none"));
+    let published = sqs.publish(vec![Outgoing::new(&*queue, body(1))]).await;
+    let subscribed = sqs
+        .subscribe(&queue, SubscribeOptions::with_prefetch(1))
+        .await;
+    let run = worker(&sqs, &queue, |_| {}).run_until(std::future::pending::<()>());
+    let ran = tokio::time::timeout(Duration::from_mins(1), run).await?;
+    for error in [
+        published.into_iter().next(),
+        Some(subscribed.map(|_| ())),
+        Some(ran.map(|_| ())),
+    ] {
+        let error = error.ok_or("no answer")?.err().ok_or("it is there")?;
+        let text = error.to_string();
+        ensure!(matches!(error, Error::Refused { .. }), "{error:?}");
+        ensure!(text.contains(&format!("no queue `{queue}`")), "{text}");
+    }
+    Ok(())
+}
+
+async fn a_dead_letter_queue_is_looked_for_at_the_start(server: Server) -> Result<(), Failed> {
+    let (sqs, queue) = (Sqs::open(server.config()?), unique("without"));
+    server.create(&queue).await?;
+    let worker = worker(&sqs, &queue, |_| {}).dead_letter(true);
+    let run = worker.run_until(std::future::pending::<()>());
+    let error = tokio::time::timeout(Duration::from_mins(1), run)
+        .await?
+        .err();
+    let text = error.ok_or("it ran")?.to_string();
+    ensure!(text.contains(&format!("no queue `{queue}-dlq`")), "{text}");
+    server.delete(&queue).await
+}
+
+async fn a_right_that_is_missing_ends_the_worker(server: Server) -> Result<(), Failed> {
+    ends_with(server, "AccessDeniedException", 400).await
+}
+
+async fn wrong_credentials_end_the_worker(server: Server) -> Result<(), Failed> {
+    ends_with(server, "InvalidClientTokenId", 403).await
+}
+
+/// Receives are answered with this error; attributes may not be read, which does no harm.
+async fn ends_with(server: Server, code: &'static str, status: u16) -> Result<(), Failed> {
+    let queue = unique("denied");
+    server.create(&queue).await?;
+    let front = Front::start(Some(server.address()?), move |request| {
+        match request.action.as_str() {
+            "GetQueueAttributes" => refusal("AccessDeniedException", 400),
+            "ReceiveMessage" => refusal(code, status),
+            _ => Verdict::Forward,
+        }
+    })
+    .await?;
+    let sqs = Sqs::open(quick(&front.url())?);
+    let run = worker(&sqs, &queue, |_| {}).run_until(std::future::pending::<()>());
+    let error = tokio::time::timeout(Duration::from_mins(1), run)
+        .await?
+        .err();
+    let error = error.ok_or("it ran")?;
+    ensure!(matches!(error, Error::Refused { .. }), "{error:?}");
+    ensure!(error.to_string().contains(code), "{error}");
+    let asked = front.count("ReceiveMessage");
+    ensure!(asked == 1, "it was asked {asked} times");
+    server.delete(&queue).await
+}
+
+fn refusal(code: &str, status: u16) -> Verdict {
+    let json =
+        serde_json::json!({ "__type": format!("com.amazonaws.sqs#{code}"), "message": "no" });
+    Verdict::Answer(status, json.to_string())
+}
+
+/// Of four requests one is throttled, one is answered 503, and of those that send, receive or delete
+/// every ninth is carried out with its answer lost.
+async fn throttling_and_failures_lose_nothing(server: Server) -> Result<(), Failed> {
+    const MESSAGES: u64 = 300;
+    let queue = unique("throttled");
+    server.create(&queue).await?;
+    let count = AtomicU32::new(0);
+    let judge = move |_: &Request| match count.fetch_add(1, Ordering::Relaxed) {
+        n if n % 9 == 8 => Verdict::Lose,
+        n if n % 4 == 1 => refusal("ThrottlingException", 400),
+        n if n % 4 == 2 => refusal("ServiceUnavailable", 503),
+        _ => Verdict::Forward,
+    };
+    let front = Front::start(Some(server.address()?), judge).await?;
+    let sqs = Sqs::open(quick(&front.url())?);
+    let mut open: BTreeSet<u64> = (0..MESSAGES).collect();
+    while !open.is_empty() {
+        let numbers: Vec<_> = open.iter().copied().collect();
+        let batch = numbers.iter().map(|n| Outgoing::new(&*queue, body(*n)));
+        let answers = sqs.publish(batch.collect()).await;
+        for (number, answer) in numbers.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => _ = open.remove(&number),
+                Err(error) => ensure!(error.is_transient(), "{error:?}"),
+            }
+        }
+    }
+    let (seen, mut called) = mpsc::unbounded_channel();
+    let worker = worker(&sqs, &queue, move |n| _ = seen.send(n)).concurrency(20);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(worker.run_until(stopped));
+    let mut missing: BTreeSet<u64> = (0..MESSAGES).collect();
+    while !missing.is_empty() {
+        let call = tokio::time::timeout(Duration::from_mins(2), called.recv()).await;
+        let call = call.map_err(|_| format!("lost: {missing:?}"))?;
+        missing.remove(&call.ok_or("the worker ended")?);
+    }
+    drop(stop);
+    running.await??;
+    server.delete(&queue).await
+}
+
+async fn an_endpoint_that_is_away_passes(_: Server) -> Result<(), Failed> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("sqs://us-east-1?endpoint=http://{}", listener.local_addr()?);
+    drop(listener);
+    let sqs = Sqs::open(quick(&url)?);
+    let answer = publish(&sqs, "orders", [body(1)]).await;
+    let error = answer.err().ok_or("somebody answers")?;
+    let error = error.downcast::<Error>().map_err(|_| "another error")?;
+    ensure!(error.is_transient(), "{error:?}");
+    Ok(())
+}
+
+async fn no_region_is_said_clearly(_: Server) -> Result<(), Failed> {
+    let config = Config::from_url("sqs://?endpoint=http://127.0.0.1:9")?;
+    let sqs = Sqs::open(config.credentials(crate::common::credentials()));
+    let checked = sqs.check("orders").await;
+    if std::env::var_os("AWS_REGION").is_some() || std::env::var_os("AWS_DEFAULT_REGION").is_some()
+    {
+        return Ok(());
+    }
+    let error = checked.err().ok_or("there is one")?;
+    ensure!(error.to_string().contains("`region`"), "{error}");
+    Ok(())
+}
+
+fn worker(sqs: &Sqs, queue: &str, seen: impl Fn(u64) + Send + Sync + 'static) -> Worker {
+    let seen = Arc::new(seen);
+    Worker::new(sqs.clone())
+        .queue(queue)
+        .handle(move |made: Incoming<Made>| {
+            seen(made.n);
+            std::future::ready(Ok(()))
+        })
+}
