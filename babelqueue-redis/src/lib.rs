@@ -84,6 +84,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod background;
 mod config;
 mod connection;
 mod error;

@@ -13,6 +13,7 @@ use babelqueue_core::transport::{
 };
 use redis::Cmd;
 
+use crate::background::Background;
 use crate::connection::Link;
 use crate::publish::publish;
 use crate::queue::Queue;
@@ -62,6 +63,7 @@ impl Redis {
             capabilities: capabilities(&config),
             link,
             config,
+            background: Background::default(),
             waits: Mutex::default(),
             counts: Counts::default(),
             random: Random::from_entropy(),
@@ -144,6 +146,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) link: Link,
     pub(crate) counts: Counts,
+    pub(crate) background: Background,
     capabilities: Capabilities,
     /// One wait for each ready list, however many receivers stand behind it.
     waits: Mutex<HashMap<String, Weak<Wait>>>,

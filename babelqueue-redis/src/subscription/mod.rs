@@ -8,7 +8,7 @@ mod wait;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,8 @@ pub(crate) fn open(queue: Queue) -> Subscription {
     let wait = queue.shared.wait(&queue);
     Subscription {
         receiver: Box::new(RedisReceiver {
-            queue: queue.clone(),
+            intake: Intake::of(queue.clone()),
             wait: Arc::clone(&wait),
-            call: None,
-            held: VecDeque::new(),
         }),
         settler: Arc::new(RedisSettler { queue, wait }),
     }
@@ -40,8 +38,14 @@ type Call = Pin<Box<dyn Future<Output = Result<Reserved, Error>> + Send>>;
 
 /// The receiving half.
 struct RedisReceiver {
-    queue: Queue,
+    intake: Intake,
     wait: Arc<Wait>,
+}
+
+/// What is taken from the server and not given out yet. It has no `Drop` of its own: what outlives the
+/// receiver is one of these, and must not be able to start another.
+struct Intake {
+    queue: Queue,
     /// The reserve call on its way. Kept here, so that a dropped `receive` does not lose its answer.
     call: Option<Call>,
     /// Answers that a dropped `receive` has not given out.
@@ -51,7 +55,7 @@ struct RedisReceiver {
 #[async_trait]
 impl Receiver for RedisReceiver {
     async fn receive(&mut self, max: usize) -> Result<Vec<Arc<Delivery>>, Error> {
-        if let Some(taken) = self.reserve(max).await?.into_taken() {
+        if let Some(taken) = self.intake.reserve(max).await?.into_taken() {
             return Ok(taken);
         }
         // Empty. One receiver of this process waits at the server; the others queue up behind it,
@@ -59,7 +63,7 @@ impl Receiver for RedisReceiver {
         let wait = Arc::clone(&self.wait);
         let mut turn = wait.turn().await;
         loop {
-            match self.reserve(max).await?.into_outcome() {
+            match self.intake.reserve(max).await?.into_outcome() {
                 Ok(taken) => return Ok(taken),
                 Err(due_in) => turn.wait(due_in).await?,
             }
@@ -68,17 +72,25 @@ impl Receiver for RedisReceiver {
 
     async fn close(&mut self, within: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + within;
-        let given_back = match timeout_at(deadline, self.give_back()).await {
+        let given_back = match timeout_at(deadline, self.intake.give_back()).await {
             Ok(given_back) => given_back,
-            Err(_) => Err(Error::transient("close", self.queue.describe())),
+            Err(_) => Err(Error::transient("close", self.intake.queue.describe())),
         };
         // Whoever is still out at the deadline is left: its lease brings it back.
-        let _ = timeout_at(deadline, self.queue.out.all_home()).await;
+        let _ = timeout_at(deadline, self.intake.queue.out.all_home()).await;
         given_back
     }
 }
 
-impl RedisReceiver {
+impl Intake {
+    fn of(queue: Queue) -> Self {
+        Self {
+            queue,
+            call: None,
+            held: VecDeque::new(),
+        }
+    }
+
     /// What is held, or what the server gives without waiting: at most `max`.
     async fn reserve(&mut self, max: usize) -> Result<Reserved, Error> {
         let max = max.max(1);
@@ -100,15 +112,25 @@ impl RedisReceiver {
 
     /// Ends the call on its way, or one for `max`, and keeps what it gave.
     async fn finish_call(&mut self, max: usize) -> Result<Option<Duration>, Error> {
-        let call = self.call.get_or_insert_with(|| {
-            let queue = self.queue.clone();
-            Box::pin(async move { queue.reserve(max).await })
+        let answer = poll_fn(|cx| {
+            // Out of its place while it is polled: a call that panics is not polled again.
+            let mut call = self.call.take().unwrap_or_else(|| {
+                let queue = self.queue.clone();
+                Box::pin(async move { queue.reserve(max).await })
+            });
+            let polled = call.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.call = Some(call);
+            }
+            polled
         });
-        let answer = call.await;
-        self.call = None;
-        let reserved = answer?;
+        let reserved = answer.await?;
         self.held.extend(reserved.deliveries);
         Ok(reserved.due_in)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.call.is_none() && self.held.is_empty()
     }
 
     /// Releases all that was taken and not given out.
@@ -132,26 +154,19 @@ impl RedisReceiver {
     }
 }
 
-/// Gives back in the background what was taken and not given out. Outside a runtime the leases do it.
+/// Gives back in the background what was taken and not given out. Outside a runtime, and in one that
+/// ends, the leases do it.
 impl Drop for RedisReceiver {
     fn drop(&mut self) {
-        if self.call.is_none() && self.held.is_empty() {
+        if self.intake.is_empty() {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let mut left = Self {
-            queue: self.queue.clone(),
-            wait: Arc::clone(&self.wait),
-            call: self.call.take(),
-            held: std::mem::take(&mut self.held),
-        };
-        // Joined by nobody, as the seam allows for a drop: it ends with its one call.
-        runtime.spawn(async move {
+        let queue = self.intake.queue.clone();
+        let shared = Arc::clone(&queue.shared);
+        let mut left = std::mem::replace(&mut self.intake, Intake::of(queue));
+        shared.background.spawn(async move {
             if let Err(error) = left.give_back().await {
                 tracing::warn!(%error, "what a dropped receiver held comes back at its deadline");
-                left.held.clear();
             }
         });
     }
@@ -160,8 +175,8 @@ impl Drop for RedisReceiver {
 impl fmt::Debug for RedisReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisReceiver")
-            .field("queue", &self.queue.name)
-            .field("held", &self.held.len())
+            .field("queue", &self.intake.queue.name)
+            .field("held", &self.intake.held.len())
             .finish_non_exhaustive()
     }
 }
@@ -213,5 +228,64 @@ impl Reserved {
     fn into_outcome(self) -> Result<Vec<Arc<Delivery>>, Option<Duration>> {
         let due_in = self.due_in;
         self.into_taken().ok_or(due_in)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    use futures_util::FutureExt as _;
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::{Config, Redis};
+
+    /// A queue whose server takes connections and never says a word.
+    fn queue_at(server: &std::net::TcpListener) -> Queue {
+        let address = server.local_addr().expect("a port");
+        let config = Config::from_url(&format!("redis://{address}")).expect("a good URL");
+        let redis = Redis::open(config).expect("nothing to connect to yet");
+        redis.queue("orders").expect("a queue")
+    }
+
+    fn runtimes() -> [Runtime; 2] {
+        let one = Builder::new_current_thread().enable_all().build();
+        let many = Builder::new_multi_thread().enable_all().build();
+        [one.expect("a runtime"), many.expect("a runtime")]
+    }
+
+    #[test]
+    fn a_runtime_that_ends_takes_a_call_on_its_way_along() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        for runtime in runtimes() {
+            let mut receiver = open(queue_at(&server)).receiver;
+            let (started, has_started) = std::sync::mpsc::channel();
+            runtime.spawn(async move {
+                assert!(receiver.receive(1).now_or_never().is_none());
+                started.send(()).expect("it is waited for");
+                receiver.receive(1).await
+            });
+            // A runtime of one thread runs only while somebody waits on it.
+            runtime.block_on(async { tokio::task::yield_now().await });
+            has_started.recv().expect("no panic");
+            // In a thread of its own: should it recurse, the stack is small and soon at its end.
+            let ending = thread::Builder::new().stack_size(256 << 10);
+            let ended = ending
+                .spawn(move || drop(runtime))
+                .expect("a thread")
+                .join();
+            assert!(ended.is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_is_not_polled_again() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut intake = Intake::of(queue_at(&server));
+        intake.call = Some(Box::pin(async { panic!("on purpose") }));
+        let polled = catch_unwind(AssertUnwindSafe(|| intake.reserve(1).now_or_never()));
+        assert!(polled.is_err() && intake.is_empty());
     }
 }
