@@ -47,14 +47,16 @@
 //! | `Retry` | gate, copy to the end of `<q>` with its headers, then as `Ack`; no delay | copy into `:delayed`, out of `:reserved` |
 //! | `Release` | as `Retry`, with the element as it was | as `Retry`, with the body as it was |
 //! | `DeadLetter` | gate, record to the end of `<dlq>` with its headers, then as `Ack` | gate, record and wake-up to the dead-letter queue, then as `Ack` |
-//! | `Abandon` | nothing: the sweep brings it back at its deadline | the body as it was into `:delayed`, due at its deadline |
+//! | `Abandon` | nothing: the sweep brings it back at its deadline; at once where there is none | the body as it was into `:delayed`, due at its deadline |
 //! | `Native` | refused: Redis has no dead-lettering of its own | the same |
 //!
 //! The gate is the reservation's own mark: once it is gone, because it was swept, migrated or settled
 //! before, nothing is touched and the answer is `Fenced`. That also makes a settlement safe to send
-//! again, so one whose connection broke is sent again until its lease is over. A copy that the server
-//! refuses (the dead-letter key holds something else, a right is missing) leaves the message where it
-//! was. Out of memory settling goes on: a move frees what it takes.
+//! again, so one whose connection broke is sent again until its lease is over. The exception is a
+//! `Release` in the Laravel layout: given out again, its message has the mark that it had before, so it
+//! is sent once, and fails where the answer is lost. What fails comes back as after `Abandon`: a copy
+//! that the server refuses (the dead-letter key holds something else, a right is missing) loses nothing.
+//! Out of memory settling goes on: a move frees what it takes.
 //!
 //! # Leases
 //!

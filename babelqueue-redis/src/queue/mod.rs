@@ -24,6 +24,8 @@ use crate::scripts::{
 };
 use crate::transport::Shared;
 
+pub(crate) use settle::Owed;
+
 /// One queue in one layout.
 #[derive(Debug, Clone)]
 pub struct Queue {
@@ -32,6 +34,8 @@ pub struct Queue {
     pub(crate) shared: Arc<Shared>,
     /// How many of its deliveries are out.
     pub(crate) out: Arc<Out>,
+    /// What could not be settled, and has to be given back.
+    pub(crate) owed: Arc<Owed>,
 }
 
 /// What a reserve gave.
@@ -54,6 +58,7 @@ impl Queue {
             keys: Arc::new(keys),
             shared: Arc::clone(shared),
             out: Arc::default(),
+            owed: Arc::default(),
         })
     }
 
@@ -70,6 +75,7 @@ impl Queue {
     /// A transient failure, after which the server may have reserved what nobody holds: that comes
     /// back at its deadline. Or a refusal.
     pub async fn reserve(&self, most: usize) -> Result<Reserved, Error> {
+        self.give_back_owed().await?;
         let most = most.clamp(1, MOST_PER_CALL);
         let sent = Instant::now();
         let now = self.shared.now();

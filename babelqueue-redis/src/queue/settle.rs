@@ -1,5 +1,7 @@
 //! Settling many in one trip, and again where an answer was lost.
 
+mod owed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use crate::publish::check_size;
 use crate::reply::{self, Undone};
 use crate::reservation::Member;
 use crate::scripts::{LARAVEL_SETTLE, MOST_PER_CALL, SDK_SETTLE, Size};
+
+pub(crate) use owed::Owed;
 
 /// The most bytes of one call.
 const MOST_BYTES: usize = 8 << 20;
@@ -43,19 +47,14 @@ enum Copy {
     /// None: an ack.
     None,
     /// Back into its own queue.
-    Back { body: Bytes, delay: Duration },
+    Back {
+        body: Bytes,
+        delay: Duration,
+        /// Whether `body` counts one more attempt than what was received.
+        is_counted: bool,
+    },
     /// To another queue's ready list.
     Dead { queue: Arc<str>, body: Bytes },
-}
-
-impl Copy {
-    /// Back into its own queue, as it is stored, at once.
-    fn back(stored: &Bytes) -> Self {
-        Self::Back {
-            body: stored.clone(),
-            delay: Duration::ZERO,
-        }
-    }
 }
 
 impl Queue {
@@ -73,20 +72,25 @@ impl Queue {
             }
         }
         // Oldest first: there they stand at the head of `:processing`.
-        plans.sort_unstable_by_key(|plan: &Plan<'_>| plan.delivery.fence.id);
+        plans.sort_unstable_by_key(|plan: &Plan<'_>| (plan.may_go_again(), plan.delivery.fence.id));
         for chunk in chunks(&plans) {
             for (plan, answer) in chunk.iter().zip(self.settle_chunk(chunk).await) {
                 answers[plan.at] = Some(answer);
             }
+        }
+        let answers: Vec<_> = answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| Err(foreign())))
+            .collect();
+        if answers.iter().any(Result::is_err) {
+            let deliveries = batch.iter().map(|(delivery, _)| delivery);
+            self.owe(deliveries.zip(&answers)).await;
         }
         let reservations = batch
             .iter()
             .filter_map(|(delivery, _)| reservation_of(delivery));
         self.out.come_home(reservations);
         answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| Err(foreign())))
-            .collect()
     }
 
     /// What to write, or the answer where there is nothing to write.
@@ -108,6 +112,7 @@ impl Queue {
             Settlement::Retry { body, delay, .. } => Copy::Back {
                 body: self.stored(body, &delivery.headers),
                 delay: *delay,
+                is_counted: true,
             },
             Settlement::Release { body, delay } => Copy::Back {
                 body: match (body, member) {
@@ -117,6 +122,7 @@ impl Queue {
                     (None, Member::Counted(_)) => delivery.body.clone(),
                 },
                 delay: *delay,
+                is_counted: false,
             },
             Settlement::DeadLetter { queue, record, .. } => Copy::Dead {
                 queue: Arc::clone(queue),
@@ -131,17 +137,9 @@ impl Queue {
                 queue: Arc::clone(queue),
                 body: self.stored(body, &replay::marked(&delivery.headers, *bypass)),
             },
-            Settlement::Abandon => match (delivery.lease_end(), member) {
-                // Its lease runs out, and the sweep brings it back as it is.
-                (Some(_), Member::Marked { .. }) => return Err(Ok(Settled::Done)),
-                // Without a lease nothing brings it back but ourselves.
-                (None, Member::Marked { stored, .. }) => Copy::back(stored),
-                // What Laravel's recovery brings back has gone through cjson. So it is given back as it
-                // came, for the time at which it would have been recovered.
-                (end, Member::Counted(_)) => Copy::Back {
-                    body: delivery.body.clone(),
-                    delay: end.map_or(Duration::ZERO, |end| end - Instant::now()),
-                },
+            Settlement::Abandon => match way_back(delivery, member) {
+                Some(copy) => copy,
+                None => return Err(Ok(Settled::Done)),
             },
             Settlement::Native { reason, .. } => {
                 return Err(Err(Error::Unsupported {
@@ -166,7 +164,8 @@ impl Queue {
     }
 
     /// Runs the script until it has answered, its leases are over, or patience ends. That is safe
-    /// behind its gate: a settlement that was carried out the first time is stale the second.
+    /// behind its gate: a settlement that was carried out the first time is stale the second. Those
+    /// that the gate cannot tell from another's are sent once.
     async fn settle_chunk(&self, plans: &[Plan<'_>]) -> Vec<Answer> {
         let give_up = give_up_at(plans);
         let mut pause = FIRST_PAUSE;
@@ -174,6 +173,12 @@ impl Queue {
         loop {
             match self.send(plans, again).await {
                 Ok(answer) => return self.answers(plans, answer, again),
+                Err(failure) if failure.may_have_run && !plans[0].may_go_again() => {
+                    for plan in plans {
+                        plan.delivery.mark_lost();
+                    }
+                    return self.all_failed(plans, &failure);
+                }
                 Err(failure) if failure.is_transient() && Instant::now() + pause < give_up => {
                     again |= failure.may_have_run;
                     tracing::debug!(queue = %self.name, error = %failure.error, "settling again");
@@ -262,7 +267,7 @@ impl Queue {
         for plan in plans {
             match &plan.copy {
                 Copy::None => command.arg("ack").arg(plan.member),
-                Copy::Back { body, delay } => command
+                Copy::Back { body, delay, .. } => command
                     .arg(if again { "again" } else { "release" })
                     .arg(plan.member)
                     .arg(whole_seconds(*delay))
@@ -338,6 +343,25 @@ impl Queue {
     }
 }
 
+/// What brings a delivery back as it came and is up to us; none where its lease does it.
+fn way_back(delivery: &Delivery, member: &Member) -> Option<Copy> {
+    let (body, delay) = match (delivery.lease_end(), member) {
+        (Some(_), Member::Marked { .. }) => return None,
+        (None, Member::Marked { stored, .. }) => (stored, Duration::ZERO),
+        // What Laravel's recovery brings back has gone through cjson. So it is given back as it came,
+        // for the time at which it would have been recovered.
+        (end, Member::Counted(_)) => {
+            let left = end.map_or(Duration::ZERO, |end| end - Instant::now());
+            (&delivery.body, left)
+        }
+    };
+    Some(Copy::Back {
+        body: body.clone(),
+        delay,
+        is_counted: false,
+    })
+}
+
 fn place(targets: &[&str], queue: &str) -> usize {
     targets
         .iter()
@@ -355,7 +379,7 @@ fn give_up_at(plans: &[Plan<'_>]) -> Instant {
     }
 }
 
-/// In order, each small enough for one call.
+/// In order, each small enough for one call, and all of it sent again or none.
 fn chunks<'p, 'd>(plans: &'p [Plan<'d>]) -> impl Iterator<Item = &'p [Plan<'d>]> {
     let mut rest = plans;
     std::iter::from_fn(move || {
@@ -368,7 +392,7 @@ fn chunks<'p, 'd>(plans: &'p [Plan<'d>]) -> impl Iterator<Item = &'p [Plan<'d>]>
             .take(MOST_PER_CALL)
             .take_while(|plan| {
                 bytes += plan.bytes();
-                bytes <= MOST_BYTES
+                bytes <= MOST_BYTES && plan.may_go_again() == rest[0].may_go_again()
             })
             .count()
             .max(1);
@@ -379,6 +403,19 @@ fn chunks<'p, 'd>(plans: &'p [Plan<'d>]) -> impl Iterator<Item = &'p [Plan<'d>]>
 }
 
 impl Plan<'_> {
+    /// Whether it may be sent again where it may have been carried out. In the Laravel layout what went
+    /// back uncounted and was reserved anew, by anybody, is the same member: the gate would let us take
+    /// that reservation away. Its lease brings it back. Where it has none that is the lesser evil: it
+    /// comes twice then, and is not lost.
+    fn may_go_again(&self) -> bool {
+        match (&self.copy, self.member) {
+            (Copy::Back { is_counted, .. }, Member::Counted(_)) => {
+                *is_counted || self.delivery.lease_end().is_none()
+            }
+            _ => true,
+        }
+    }
+
     fn bytes(&self) -> usize {
         let copy = match &self.copy {
             Copy::None => 0,

@@ -3,7 +3,7 @@
 -- ARGV: now, '', then for each settlement a verb and its words:
 --   ack     member
 --   release member delay body      (Laravel's own: not gated)
---   again   member delay body      (gated: a release whose first answer was lost)
+--   again   member delay body      (gated: a release after another settlement, which may have been run)
 --   dead    member ready-index body
 -- Gives {{numbers of the stale}, {'number refusal', ...}}.
 local stale, refused = {}, {}

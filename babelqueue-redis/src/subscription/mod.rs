@@ -74,11 +74,12 @@ impl Receiver for RedisReceiver {
         let deadline = Instant::now() + within;
         let given_back = match timeout_at(deadline, self.intake.give_back()).await {
             Ok(given_back) => given_back,
-            Err(_) => Err(Error::transient("close", self.intake.queue.describe())),
+            Err(_) => Err(self.intake.too_late()),
         };
         // Whoever is still out at the deadline is left: its lease brings it back.
         let _ = timeout_at(deadline, self.intake.queue.out.all_home()).await;
-        given_back
+        let rest = timeout_at(deadline, self.intake.queue.give_back_owed()).await;
+        given_back.and(rest.unwrap_or_else(|_| Err(self.intake.too_late())))
     }
 }
 
@@ -130,7 +131,11 @@ impl Intake {
     }
 
     fn is_empty(&self) -> bool {
-        self.call.is_none() && self.held.is_empty()
+        self.call.is_none() && self.held.is_empty() && self.queue.owed.is_empty()
+    }
+
+    fn too_late(&self) -> Error {
+        Error::transient("close", self.queue.describe())
     }
 
     /// Releases all that was taken and not given out.
@@ -143,14 +148,13 @@ impl Intake {
             .drain(..)
             .map(|delivery| (delivery, Settlement::release()))
             .collect();
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let answers = self.queue.settle(&batch).await;
-        answers
-            .into_iter()
-            .find_map(Result::err)
-            .map_or(Ok(()), Err)
+        let answers = if batch.is_empty() {
+            Vec::new()
+        } else {
+            self.queue.settle(&batch).await
+        };
+        let owed = self.queue.give_back_owed().await;
+        answers.into_iter().find_map(Result::err).map_or(owed, Err)
     }
 }
 
@@ -200,7 +204,8 @@ impl Settler for RedisSettler {
 
     async fn settle(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>> {
         let answers = self.queue.settle(&batch).await;
-        if batch.iter().any(|(_, settlement)| gives_back(settlement)) {
+        let failed = answers.iter().any(Result::is_err);
+        if failed || batch.iter().any(|(_, settlement)| gives_back(settlement)) {
             self.wait.nudge();
         }
         answers

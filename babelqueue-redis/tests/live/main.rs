@@ -16,6 +16,7 @@ mod refusals;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
+mod unsettled;
 mod wakes;
 mod worker;
 
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
     trials.extend(leases::trials());
     trials.extend(refusals::trials());
     trials.extend(fails::trials());
+    trials.extend(unsettled::trials());
     trials.extend(idempotency::trials());
     #[cfg(feature = "cluster")]
     trials.extend(cluster::trials());
