@@ -22,7 +22,7 @@ use crate::layout::{Keys, LARAVEL_PREFIX};
 ///
 /// # fn main() -> Result<(), babelqueue_core::Error> {
 /// let config = Config::from_url("redis://127.0.0.1?layout=laravel&retry_after=90")?
-///     .response_timeout(Duration::from_secs(5));
+///     .response_timeout(Duration::from_secs(5))?;
 /// assert_eq!(config.layout(), Layout::Laravel);
 /// # Ok(())
 /// # }
@@ -54,6 +54,13 @@ pub(crate) enum Time {
 /// The shortest lease: scores are whole seconds, so one of a second may last a moment.
 const SHORTEST_RETRY_AFTER: u64 = 2;
 
+/// The longest lease, a leap year. Beyond lie slips, and times that cannot be told.
+const LONGEST_RETRY_AFTER: u64 = 366 * 24 * 60 * 60;
+
+/// The limits of a time-out: an hour is more than any call takes.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+const LONGEST_TIMEOUT: Duration = Duration::from_hours(1);
+
 impl Config {
     /// Reads a URL.
     ///
@@ -66,10 +73,10 @@ impl Config {
     /// | `layout` | `sdk` or `laravel` | `sdk` |
     /// | `laravel`, `laravel_compat` | `1`, `true`, `yes`, `on` or `0`, `false`, `no`, `off`, as the peers write it | off |
     /// | `prefix` | key prefix of the Laravel layout | `queues:` |
-    /// | `retry_after` | whole seconds, at least 2; `null` or `none` turns recovery off | 90 |
+    /// | `retry_after` | whole seconds, 2 to 31622400 (366 days); `null` or `none` turns recovery off | 90 |
     /// | `migration_batch_size` | how many overdue messages one call brings back; `-1` is all | -1 |
     /// | `server_time` | as `laravel`: scores by the server's clock | off |
-    /// | `response_timeout_ms`, `connect_timeout_ms` | milliseconds, at least 1 | 10000, 5000 |
+    /// | `response_timeout_ms`, `connect_timeout_ms` | milliseconds, 1 to 3600000 (an hour) | 10000, 5000 |
     /// | `cluster` | as `laravel`: the host is a node of a cluster (feature `cluster`) | off |
     /// | `node` | `host:port` of one more node of the cluster; may be repeated | – |
     /// | `protocol` | `resp2` or `resp3` | `resp3`, or 2 where the server does not know it |
@@ -126,7 +133,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] below 2 s, or for parts of a second.
+    /// [`Error::Config`] below 2 s or above 366 days, or for parts of a second.
     pub fn retry_after(mut self, retry_after: Option<Duration>) -> Result<Self, Error> {
         self.retry_after = retry_after.map(lease_seconds).transpose()?;
         Ok(self)
@@ -141,17 +148,23 @@ impl Config {
 
     /// Sets how long an answer may take before the connection counts as lost. It has to be longer
     /// than the slowest script or command that anybody runs on this server.
-    #[must_use]
-    pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.response_timeout = timeout;
-        self
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] below 1 ms or above an hour.
+    pub fn response_timeout(mut self, timeout: Duration) -> Result<Self, Error> {
+        self.response_timeout = within_limits("response_timeout", timeout)?;
+        Ok(self)
     }
 
     /// Sets how long connecting may take.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] below 1 ms or above an hour.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Result<Self, Error> {
+        self.connect_timeout = within_limits("connect_timeout", timeout)?;
+        Ok(self)
     }
 
     /// Sets the clock that scores are made of and compared with; the machine's own by default. All
@@ -254,13 +267,30 @@ impl fmt::Debug for Config {
 }
 
 fn lease_seconds(retry_after: Duration) -> Result<u64, Error> {
-    if retry_after.as_secs() < SHORTEST_RETRY_AFTER || retry_after.subsec_nanos() > 0 {
+    let limits = SHORTEST_RETRY_AFTER..=LONGEST_RETRY_AFTER;
+    if !limits.contains(&retry_after.as_secs()) || retry_after.subsec_nanos() > 0 {
         return Err(Error::config(
             "retry_after",
-            format_args!("is {retry_after:?}; it has to be whole seconds, at least 2"),
+            format_args!(
+                "is {retry_after:?}; it has to be whole seconds, at least {SHORTEST_RETRY_AFTER} and \
+                 at most {LONGEST_RETRY_AFTER}"
+            ),
         ));
     }
     Ok(retry_after.as_secs())
+}
+
+fn within_limits(option: &'static str, timeout: Duration) -> Result<Duration, Error> {
+    if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
+        return Err(Error::config(
+            option,
+            format_args!(
+                "is {timeout:?}; it has to be at least {SHORTEST_TIMEOUT:?} and at most \
+                 {LONGEST_TIMEOUT:?}"
+            ),
+        ));
+    }
+    Ok(timeout)
 }
 
 fn address(info: &ConnectionInfo) -> String {
@@ -298,7 +328,44 @@ mod tests {
         }
         let two = config.clone().retry_after(Some(Duration::from_secs(2)));
         assert_eq!(two.expect("allowed").retry_after, Some(2));
+        let year = Duration::from_hours(366 * 24);
+        let longest = config.clone().retry_after(Some(year));
+        assert_eq!(longest.expect("allowed").retry_after, Some(31_622_400));
+        for bad in [year + Duration::from_secs(1), Duration::from_secs(u64::MAX)] {
+            let error = config.clone().retry_after(Some(bad)).expect_err("too long");
+            let error = error.to_string();
+            let parts = ["`retry_after`", &format!("{bad:?}"), "at most 31622400"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
         assert_eq!(config.retry_after(None).expect("off").retry_after, None);
+    }
+
+    #[test]
+    fn a_timeout_is_a_millisecond_to_an_hour() {
+        for good in [Duration::from_millis(1), Duration::from_hours(1)] {
+            let config = config("redis://h").response_timeout(good).expect("allowed");
+            let config = config.connect_timeout(good).expect("allowed");
+            assert_eq!(
+                (config.response_timeout, config.connect_timeout),
+                (good, good)
+            );
+        }
+        for bad in [
+            Duration::ZERO,
+            Duration::from_hours(1) + Duration::from_nanos(1),
+            Duration::MAX,
+        ] {
+            let errors = [
+                config("redis://h").response_timeout(bad),
+                config("redis://h").connect_timeout(bad),
+            ];
+            for (error, option) in errors.into_iter().zip(["response", "connect"]) {
+                let error = error.expect_err("outside").to_string();
+                let option = format!("`{option}_timeout`");
+                let parts = [&*option, &format!("{bad:?}"), "1ms", "3600s"];
+                assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            }
+        }
     }
 
     #[test]

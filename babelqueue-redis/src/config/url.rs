@@ -8,7 +8,7 @@ use babelqueue_core::Error;
 use redis::{ConnectionAddr, ConnectionInfo};
 use url::Url;
 
-use super::{Config, connection_info, lease_seconds};
+use super::{Config, connection_info, lease_seconds, within_limits};
 use crate::Layout;
 
 /// The keys that are ours, in the order in which an error lists them.
@@ -177,10 +177,13 @@ fn batch_size(value: &str) -> Result<Option<NonZeroU32>, Error> {
 }
 
 fn millis(option: &'static str, value: &str) -> Result<Duration, Error> {
-    match value.parse() {
-        Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-        _ => Err(expected(option, value, "milliseconds, at least 1")),
-    }
+    let timeout = value.parse().ok().map(Duration::from_millis);
+    timeout
+        .and_then(|timeout| within_limits(option, timeout).ok())
+        .ok_or_else(|| {
+            let limits = "milliseconds, at least 1 and at most 3600000";
+            expected(option, value, limits)
+        })
 }
 
 fn flag_of(pairs: &[(String, String)], key: &'static str) -> Result<bool, Error> {
@@ -279,8 +282,15 @@ mod tests {
             ("redis://h?laravel=maybe", "`maybe`"),
             ("redis://h?retry_after=1", "at least 2"),
             ("redis://h?retry_after=-5", "whole seconds"),
+            ("redis://h?retry_after=31622401", "at most 31622400"),
+            ("redis://h?retry_after=18446744073709551615", "at most"),
             ("redis://h?migration_batch_size=0", "from 1"),
             ("redis://h?response_timeout_ms=0", "at least 1"),
+            ("redis://h?connect_timeout_ms=3600001", "at most 3600000"),
+            (
+                "redis://h?response_timeout_ms=18446744073709551615",
+                "`18446744073709551615`",
+            ),
             ("redis://h?prefix=a&prefix=b", "twice"),
             ("redis://h?node=a:1", "cluster=1"),
             ("redis://h?protocol=9", "9"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use babelqueue_core::Error;
 use babelqueue_core::transport::{Delivery, Receiver, Settled, Settlement, Settler, Subscription};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::queue::{Queue, Reserved, reservation_of};
 
@@ -71,15 +71,19 @@ impl Receiver for RedisReceiver {
     }
 
     async fn close(&mut self, within: Duration) -> Result<(), Error> {
-        let deadline = Instant::now() + within;
-        let given_back = match timeout_at(deadline, self.intake.give_back()).await {
-            Ok(given_back) => given_back,
-            Err(_) => Err(self.intake.too_late()),
-        };
-        // Whoever is still out at the deadline is left: its lease brings it back.
-        let _ = timeout_at(deadline, self.intake.queue.out.all_home()).await;
-        let rest = timeout_at(deadline, self.intake.queue.give_back_owed()).await;
-        given_back.and(rest.unwrap_or_else(|_| Err(self.intake.too_late())))
+        let intake = &mut self.intake;
+        let mut given_back = Err(intake.too_late());
+        let left = timeout(within, async {
+            given_back = intake.give_back().await;
+            intake.queue.out.all_home().await;
+            intake.queue.give_back_owed().await
+        });
+        match left.await {
+            Ok(owed) => given_back.and(owed),
+            Err(_) if !intake.queue.owed.is_empty() => Err(intake.too_late()),
+            // Whoever is still out is left: its lease brings it back.
+            Err(_) => given_back,
+        }
     }
 }
 

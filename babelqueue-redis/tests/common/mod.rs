@@ -15,7 +15,7 @@ pub(crate) fn url() -> String {
 
 /// A configuration for the server, with short patience: it is on this machine.
 pub(crate) fn config() -> Result<Config, Error> {
-    Ok(Config::from_url(&url())?.connect_timeout(Duration::from_secs(2)))
+    Config::from_url(&url())?.connect_timeout(Duration::from_secs(2))
 }
 
 /// A handle to the server, or in words why there is none.

@@ -126,7 +126,7 @@ async fn a_silent_connection_is_given_up() -> Outcome {
         let server = Private::start(&[]).await?;
         let proxy = Proxy::to(server.address()).await?;
         let config =
-            Config::from_url(&proxy.url(query))?.response_timeout(Duration::from_millis(400));
+            Config::from_url(&proxy.url(query))?.response_timeout(Duration::from_millis(400))?;
         let redis = handle(config).await?;
         let queue = unique("silent");
         let mut subscription = subscribe(&redis, &queue).await?;

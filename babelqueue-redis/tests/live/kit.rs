@@ -64,7 +64,7 @@ impl Server {
     fn configured(&self, url: &str) -> Result<Config, babelqueue_core::Error> {
         Config::from_url(url)?
             .with_layout(self.layout)
-            .connect_timeout(Duration::from_secs(2))
+            .connect_timeout(Duration::from_secs(2))?
             .retry_after(Some(Duration::from_secs(2)))
     }
 }
