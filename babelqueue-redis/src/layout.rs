@@ -71,6 +71,11 @@ impl Keys {
         }
     }
 
+    /// A key that `other` has too.
+    pub(crate) fn in_common(&self, other: &Self) -> Option<&str> {
+        self.iter().find(|key| other.iter().any(|its| its == *key))
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let (three, fourth) = match self {
@@ -104,6 +109,37 @@ mod tests {
                 "Orders.High:processing",
                 "Orders.High:processing:deadlines"
             ]
+        );
+    }
+
+    #[test]
+    fn what_two_queues_have_in_common_is_found() {
+        let in_common = |layout, other: &str| {
+            let keys = Keys::new(layout, "p:", "q");
+            keys.in_common(&Keys::new(layout, "p:", other))
+                .map(str::to_owned)
+        };
+        for (layout, other, key) in [
+            (Layout::Sdk, "q:processing", Some("q:processing")),
+            (
+                Layout::Sdk,
+                "q:processing:deadlines",
+                Some("q:processing:deadlines"),
+            ),
+            (Layout::Sdk, "q:delayed", None),
+            (Layout::Sdk, "q.dlq", None),
+            (Layout::Laravel, "q:delayed", Some("p:q:delayed")),
+            (Layout::Laravel, "q:reserved", Some("p:q:reserved")),
+            (Layout::Laravel, "q:notify", Some("p:q:notify")),
+            (Layout::Laravel, "q:processing", None),
+            (Layout::Laravel, "q.dlq", None),
+        ] {
+            assert_eq!(in_common(layout, other).as_deref(), key, "{other}");
+        }
+        let ours = Keys::new(Layout::Sdk, "", "q:processing");
+        assert_eq!(
+            ours.in_common(&Keys::new(Layout::Sdk, "", "q")),
+            Some("q:processing")
         );
     }
 

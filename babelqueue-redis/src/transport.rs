@@ -252,3 +252,30 @@ fn capabilities(config: &Config) -> Capabilities {
     capabilities.receive_batch = MOST_PER_CALL;
     capabilities
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dead_letter_queue_in_a_key_of_its_source_is_refused_before_anything_is_read() {
+        for (query, suffix) in [
+            ("", ":processing"),
+            ("", ":processing:deadlines"),
+            ("?layout=laravel", ":delayed"),
+            ("?layout=laravel", ":reserved"),
+            ("?layout=laravel", ":notify"),
+        ] {
+            // Nobody is there: the answer comes without asking.
+            let config = Config::from_url(&format!("redis://127.0.0.1:1{query}"));
+            let redis = Redis::open(config.expect("a good URL")).expect("not connected yet");
+            let dead = format!("orders{suffix}");
+            let options = SubscribeOptions::with_prefetch(1).dead_letter(&*dead);
+            let refused = redis.subscribe("orders", options).await.expect_err(&dead);
+            assert!(matches!(refused, Error::Config { .. }), "{refused:?}");
+            let told = refused.to_string();
+            let parts = ["`dead_letter_queue`", &*dead, "queue `orders`"];
+            assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        }
+    }
+}

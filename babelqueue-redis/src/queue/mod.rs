@@ -272,12 +272,25 @@ impl Queue {
         Arc::new(delivery)
     }
 
-    /// Refuses a dead-letter queue that one script cannot reach together with this queue.
+    /// Refuses a dead-letter queue that lies in a key of this queue, the other way round too, and one
+    /// that one script cannot reach together with this queue.
     pub(crate) fn check_target(&self, dead_letter: &str) -> Result<(), Error> {
+        let target = self.shared.config.keys(dead_letter);
+        if *dead_letter != *self.name
+            && let Some(key) = self.keys.in_common(&target)
+        {
+            return Err(Error::config(
+                "dead_letter_queue",
+                format_args!(
+                    "is `{dead_letter}`, and would share the key `{key}` with queue `{}`; it needs \
+                     another name",
+                    self.name
+                ),
+            ));
+        }
         if !self.shared.config.cluster {
             return Ok(());
         }
-        let target = self.shared.config.keys(dead_letter);
         crate::slot::check_one(self.keys.iter().chain(target.iter().take(1)))
     }
 
