@@ -81,6 +81,9 @@
 //! - **Many messages in flight.** Settling walks `:processing` from its head, so it costs the more, the
 //!   further a message lies from the oldest: nothing to speak of in order, and in random order at 50,000
 //!   in flight some hundred times as much. Keep `concurrency` in the hundreds, or use several queues.
+//! - **Headers in the SDK layout** travel in a frame around the body (contract §10.5). A body that a
+//!   reader would take for a frame is framed too, and comes out as it went in. What else somebody has
+//!   written into a frame stays there through retries and dead letters.
 //! - **An empty body** in the SDK layout is never recovered (contract §11A.4); it is poison, and
 //!   dead-lettered at its first delivery.
 

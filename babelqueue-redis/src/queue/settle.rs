@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::{Queue, foreign, reservation_of};
 use crate::error::{Failure, of_refusal, unexpected};
 use crate::layout::Keys;
-use crate::project::{frame, whole_seconds};
+use crate::project::{reframe, whole_seconds};
 use crate::publish::check_size;
 use crate::reply::{self, Undone};
 use crate::reservation::Member;
@@ -110,13 +110,13 @@ impl Queue {
         let copy = match settlement {
             Settlement::Ack => Copy::None,
             Settlement::Retry { body, delay, .. } => Copy::Back {
-                body: self.stored(body, &delivery.headers),
+                body: stored(body, &delivery.headers, member),
                 delay: *delay,
                 is_counted: true,
             },
             Settlement::Release { body, delay } => Copy::Back {
                 body: match (body, member) {
-                    (Some(body), _) => self.stored(body, &delivery.headers),
+                    (Some(body), _) => stored(body, &delivery.headers, member),
                     // Given back as it came: the frame, where it has one, and all.
                     (None, Member::Marked { stored, .. }) => stored.clone(),
                     (None, Member::Counted(_)) => delivery.body.clone(),
@@ -126,7 +126,7 @@ impl Queue {
             },
             Settlement::DeadLetter { queue, record, .. } => Copy::Dead {
                 queue: Arc::clone(queue),
-                body: self.stored(record, &delivery.headers),
+                body: stored(record, &delivery.headers, member),
             },
             Settlement::Redrive {
                 queue,
@@ -135,7 +135,7 @@ impl Queue {
                 ..
             } => Copy::Dead {
                 queue: Arc::clone(queue),
-                body: self.stored(body, &replay::marked(&delivery.headers, *bypass)),
+                body: stored(body, &replay::marked(&delivery.headers, *bypass), member),
             },
             Settlement::Abandon => match way_back(delivery, member) {
                 Some(copy) => copy,
@@ -333,13 +333,16 @@ impl Queue {
             .map(|_| Err(failure.clone().into_error("settle", &on)))
             .collect()
     }
+}
 
-    /// What is stored for `body`: framed where headers travel with it.
-    fn stored(&self, body: &Bytes, headers: &Headers) -> Bytes {
-        match &*self.keys {
-            Keys::Sdk { .. } => frame(body, headers).unwrap_or_else(|| body.clone()),
-            Keys::Laravel { .. } => body.clone(),
+/// What is stored for `body` in place of what was reserved: in the SDK layout in the frame that it came
+/// in, where it did, or in one where headers travel with it.
+fn stored(body: &Bytes, headers: &Headers, member: &Member) -> Bytes {
+    match member {
+        Member::Marked { stored, .. } => {
+            reframe(stored, body, headers).unwrap_or_else(|| body.clone())
         }
+        Member::Counted(_) => body.clone(),
     }
 }
 

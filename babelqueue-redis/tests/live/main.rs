@@ -6,6 +6,7 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod fails;
+mod frames;
 mod idempotency;
 mod kit;
 mod leases;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(kit::trials());
     trials.extend(messages::trials());
+    trials.extend(frames::trials());
     trials.extend(processing::trials());
     trials.extend(wakes::trials());
     trials.extend(worker::trials());
