@@ -10,11 +10,18 @@ use babelqueue_core::envelope::Envelope;
 use babelqueue_core::transport::{Delivery, Outgoing, PublishOptions, Rules, VersionProperty};
 use babelqueue_core::{verdict, version_gate};
 use babelqueue_kafka::project::{self, NewRecord, Received, RecordHeaders};
-use babelqueue_kafka::{DEFAULT_RETRY_TIERS_MS, RetryTiers, Tier};
+use babelqueue_kafka::{Config, DEFAULT_RETRY_TIERS_MS, RetryTiers, Tier};
 use bytes::Bytes;
 
 fn main() -> ExitCode {
+    let plain = Config::new("127.0.0.1:9092");
+    let tiered = plain.clone().retry_tiers(RetryTiers::recommended());
+    let pages = vec![
+        ("Kafka", plain.capabilities()),
+        ("Kafka, with retry tiers", tiered.capabilities()),
+    ];
     Package::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+        .page(env!("CARGO_MANIFEST_DIR"), pages)
         .binding("kafka")
         .section("kafka", kafka)
         .section("backoff", backoff)
