@@ -42,7 +42,7 @@ pub use draft::{Draft, MessageId};
 use crate::clock::{Clock, SystemClock};
 use crate::envelope::Envelope;
 use crate::handler::Context;
-use crate::schema::Provider;
+use crate::schema::{self, Provider};
 use crate::transport::{Outgoing, PublishOptions, Transport};
 use crate::urn::Message;
 use crate::{Error, Headers};
@@ -165,13 +165,15 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::Message`] where it may not be sent (contract §3.1); else the transport's own.
+    /// [`Error::Message`] where it may not be sent (contract §3.1), or its data breaks its schema;
+    /// else the transport's own.
     pub async fn publish_envelope(
         &self,
         envelope: &Envelope,
         headers: Headers,
         options: PublishOptions,
     ) -> Result<MessageId, Error> {
+        self.check_payload(envelope)?;
         let parcel = Parcel {
             id: MessageId::of(envelope),
             outgoing: Outgoing {
@@ -182,6 +184,13 @@ impl Producer {
             },
         };
         self.deliver_one(parcel).await
+    }
+
+    fn check_payload(&self, envelope: &Envelope) -> Result<(), Error> {
+        match &self.schemas {
+            Some(schemas) => Ok(schema::check(&**schemas, envelope)?),
+            None => Ok(()),
+        }
     }
 
     /// A message to add options to before it is sent.

@@ -40,9 +40,6 @@ const WRITTEN: [&str; 8] = [
 /// The names that are the binding's own.
 const RESERVED: Reserved = Reserved::new(&[], &["bq-"]);
 
-/// How far from now a `created_at` may lie to be taken for that of a first publish.
-const FRESH_MS: u64 = 60_000;
-
 /// A record on its way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
@@ -71,23 +68,21 @@ pub struct Received<'r> {
     pub headers: &'r RecordHeaders,
 }
 
-/// The record of a publish at `now_ms` (Unix milliseconds): to its topic, or, with a delay, to the
-/// shortest tier that is no shorter.
+/// The record of a publish: to its topic, or, with a delay, to the shortest tier that is no shorter.
 ///
-/// It is stamped with `meta.created_at` only where it is written right after it. A body that is
-/// older comes from an outbox or a redrive: stamped with its age, the broker could delete the
-/// record by the topic's retention before anyone reads it.
+/// It is stamped with `meta.created_at` (contract §16.1): a topic's retention counts from there, and
+/// a broker refuses a stamp that its topic does not allow (`message.timestamp.*`). With a delay it
+/// has the time of the write.
 ///
 /// # Errors
 ///
 /// [`Error::Unsupported`]: an option that Kafka lacks, or a delay that no tier is long enough for.
-pub fn publish(outgoing: Outgoing, tiers: &RetryTiers, now_ms: i64) -> Result<NewRecord, Error> {
+pub fn publish(outgoing: Outgoing, tiers: &RetryTiers) -> Result<NewRecord, Error> {
     refuse_unsupported(&outgoing.options)?;
     let projection = Projection::of(&outgoing.body);
     let mut headers = RecordHeaders::with_capacity(256);
     push_projection(&mut headers, &projection, None);
-    let fresh = |created: &i64| now_ms.abs_diff(*created) <= FRESH_MS;
-    let mut timestamp = projection.created_at_ms.filter(fresh);
+    let mut timestamp = projection.created_at_ms.filter(|created| *created >= 0);
     let mut topic = outgoing.queue;
     if let Some(delay) = outgoing.options.delay.filter(|delay| !delay.is_zero()) {
         let tier = tiers
@@ -212,7 +207,11 @@ pub fn facts(received: &RecordHeaders) -> Facts {
         .flatten()
         .map_or(VersionProperty::Absent, version_property);
     facts.attempts = attempts.flatten().and_then(parse_count);
-    facts.original_queue = original.flatten().and_then(text).map(Into::into);
+    facts.original_queue = original
+        .flatten()
+        .and_then(text)
+        .filter(|topic| !topic.is_empty())
+        .map(Into::into);
     facts
 }
 
@@ -302,6 +301,11 @@ fn refuse_unsupported(options: &PublishOptions) -> Result<(), Error> {
             "time to live",
             options.time_to_live.is_some(),
             "retention belongs to the topic",
+        ),
+        (
+            "partition with a delay",
+            options.partition.is_some() && options.delay.is_some_and(|delay| !delay.is_zero()),
+            "what comes back from a tier goes where its key says",
         ),
     ];
     match lacking.into_iter().find(|(_, asked, _)| *asked) {

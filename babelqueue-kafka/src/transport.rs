@@ -112,11 +112,10 @@ impl Transport for Kafka {
     }
 
     async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
-        let now = self.config().clock.unix_millis();
         let mut answers = Vec::with_capacity(batch.len());
         let (mut records, mut places) = (Vec::with_capacity(batch.len()), Vec::new());
         for (at, outgoing) in batch.into_iter().enumerate() {
-            answers.push(project::publish(outgoing, self.tiers(), now).map(|record| {
+            answers.push(project::publish(outgoing, self.tiers()).map(|record| {
                 records.push(record);
                 places.push(at);
             }));
@@ -133,7 +132,7 @@ impl Transport for Kafka {
         options: SubscribeOptions,
     ) -> Result<Subscription, Error> {
         let config = self.config();
-        let tiers = options.retries && !self.tiers().is_empty();
+        let tiers = !options.drains && !self.tiers().is_empty();
         if options.retries && !tiers {
             tracing::warn!(
                 queue,

@@ -45,7 +45,7 @@ fn property_projection(case: &Case) -> Met {
         .pointer("/meta/created_at")
         .and_then(Json::as_i64)
         .ok_or_else(|| Unmet::failed("the fixture has no created_at"))?;
-    let record = project::publish(Outgoing::new("orders", body.clone()), &tiers(&[])?, created)?;
+    let record = project::publish(Outgoing::new("orders", body.clone()), &tiers(&[])?)?;
 
     let mut expected = case.members("headers")?.iter();
     let mut found = record.headers.iter();
@@ -144,7 +144,7 @@ fn requested_delay(case: &Case) -> Met {
     let delay = Duration::from_millis(u64::try_from(case.integer("delay_ms")?)?);
     let mut outgoing = Outgoing::new(case.text("work_topic")?, envelope(0)?);
     outgoing.options = PublishOptions::new().delay(delay);
-    expected(case, &tiers, project::publish(outgoing, &tiers, 0))
+    expected(case, &tiers, project::publish(outgoing, &tiers))
 }
 
 fn retry(case: &Case, before: i64) -> Met {

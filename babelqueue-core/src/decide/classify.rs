@@ -59,6 +59,15 @@ impl Dispatch {
             _ => self.envelope.urn(),
         }
     }
+
+    /// The envelope as its handler sees it: with the reconciled count, where the broker's is another
+    /// than the body's (contract §7.2). Copies are made from the one that was received.
+    pub fn into_reconciled(self) -> Envelope {
+        if self.attempts == self.envelope.attempts().unwrap_or_default().max(0) {
+            return self.envelope;
+        }
+        self.envelope.with_attempts(self.attempts)
+    }
 }
 
 /// A delivery that goes to no handler.
@@ -137,6 +146,27 @@ mod tests {
         assert_eq!(of(Facts::default(), Rules::REDIS), 2);
         assert_eq!(of(facts(|facts| facts.deliveries = Some(4)), Rules::SQS), 4);
         assert_eq!(of(facts(|facts| facts.attempts = Some(1)), Rules::KAFKA), 1);
+    }
+
+    #[test]
+    fn a_handler_sees_the_reconciled_count() {
+        let of = |body, facts, rules| {
+            let envelope = dispatched(body, facts, rules).into_reconciled();
+            String::from_utf8(envelope.into_bytes().to_vec()).unwrap()
+        };
+        let counted = |attempts| facts(|facts| facts.attempts = Some(attempts));
+        assert_eq!(of(ENVELOPE, counted(2), Rules::KAFKA), ENVELOPE);
+        assert_eq!(
+            of(ENVELOPE, counted(4), Rules::KAFKA),
+            ENVELOPE.replace('2', "4")
+        );
+        for none in [
+            r#"{"job":"urn:a"}"#,
+            r#"{"job":"urn:a","attempts":null}"#,
+            r#"{"job":"urn:a","attempts":-3}"#,
+        ] {
+            assert_eq!(of(none, Facts::default(), Rules::KAFKA), none);
+        }
     }
 
     #[test]

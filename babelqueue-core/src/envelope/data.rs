@@ -6,8 +6,11 @@ use super::{Envelope, Kind};
 use crate::json;
 
 impl Envelope {
-    /// `data` as the handler's own type, read straight from the bytes. Where `data` is absent, `null`
-    /// is read in its place, so that `Option<T>` and `()` take it.
+    /// `data` as the handler's own type, read straight from the bytes. Of a member that is repeated
+    /// the last counts (contract §2.2).
+    ///
+    /// Where `data` is absent, `null` is read in its place, so that `Option<T>` and `()` take it; and
+    /// for a type that takes no `null` an empty object, which is what a payload schema sees.
     ///
     /// # Errors
     ///
@@ -15,8 +18,25 @@ impl Envelope {
     /// handler, not poison (§7.3).
     pub fn data<'de, T: Deserialize<'de>>(&'de self) -> Result<T, DataError> {
         let data = self.data_json().unwrap_or("null");
-        serde_json::from_str(data).map_err(|error| DataError::new(data, &error))
+        serde_json::from_str(data)
+            .or_else(|error| read_leniently(data, &error).ok_or(error))
+            .map_err(|error| DataError::new(data, &error))
     }
+}
+
+/// What serde refuses and the contract does not: a repeated member, and no data for a type that
+/// asks for nothing.
+#[cold]
+fn read_leniently<'de, T: Deserialize<'de>>(data: &str, error: &serde_json::Error) -> Option<T> {
+    if data == "null" {
+        return serde_json::from_str("{}").ok();
+    }
+    if !error.to_string().starts_with("duplicate field") {
+        return None;
+    }
+    // A map in which the last of a name stands.
+    let value: serde_json::Value = serde_json::from_str(data).ok()?;
+    T::deserialize(value).ok()
 }
 
 /// `data` does not fit the type that a handler wants. It names the field and the kind of its value,
@@ -189,6 +209,29 @@ mod tests {
     }
 
     #[test]
+    fn a_type_that_asks_for_nothing_takes_absent_data() {
+        #[derive(Debug, Default, Deserialize, PartialEq)]
+        #[serde(default)]
+        struct Ping {
+            note: Option<String>,
+        }
+        for body in [r#"{"job":"j"}"#, r#"{"job":"j","data":null}"#] {
+            let bare = Envelope::decode(body).unwrap().envelope;
+            assert_eq!(bare.data(), Ok(Ping::default()), "{body}");
+        }
+    }
+
+    #[test]
+    fn of_a_repeated_member_the_last_counts() {
+        let data =
+            r#"{"id":1,"lines":[{"price":1,"price":2}],"id":18446744073709551615,"note":"a"}"#;
+        let envelope = envelope(data);
+        let order: Order<'_> = envelope.data().unwrap();
+        assert_eq!((order.id, order.note.as_deref()), (u64::MAX, Some("a")));
+        assert_eq!(order.lines[0].price.to_bits(), 2_f64.to_bits());
+    }
+
+    #[test]
     fn an_error_stays_short() {
         let name = "é".repeat(100_000);
         let (pointer, message) = refusal(&format!(r#"{{"id":1,"{name}":1}}"#));
@@ -273,7 +316,7 @@ mod tests {
                 "does not fit: unknown field `nope`, expected one of `id`, `note`, `lines`, `state`",
             ),
             (
-                r#"{"id":1,"id":2}"#,
+                r#"{"id":1,"id":"x"}"#,
                 "/data/id",
                 "does not fit: duplicate field `id`",
             ),

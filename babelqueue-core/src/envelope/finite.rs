@@ -133,7 +133,7 @@ impl<'p, S: Serializer> Serializer for Finite<'p, S> {
         serialize_bool: bool,
         serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64, serialize_i128: i128,
         serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64, serialize_u128: u128,
-        serialize_char: char, serialize_str: &str, serialize_bytes: &[u8],
+        serialize_char: char, serialize_str: &str,
         serialize_unit_struct: &'static str,
     }
 
@@ -145,6 +145,14 @@ impl<'p, S: Serializer> Serializer for Finite<'p, S> {
     fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
         finite(value.is_finite(), value)?;
         self.inner.serialize_f64(value)
+    }
+
+    /// JSON has no bytes. Written as numbers they would be what no peer expects, and base64 by our
+    /// own choice would not be read back into the same type.
+    fn serialize_bytes(self, _: &[u8]) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom(
+            "bytes have no place in JSON: write them as a base64 string (contract §1.4)",
+        ))
     }
 
     fn serialize_none(self) -> Result<S::Ok, S::Error> {

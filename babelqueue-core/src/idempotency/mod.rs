@@ -129,7 +129,8 @@ impl Idempotent {
 
     /// Also keeps two deliveries of one message from running side by side: the second waits until
     /// the first is done. Should the first die, the second starts after `lease`, so a handler must
-    /// not take longer than that.
+    /// not take longer than that. A future that is dropped dies in this sense: bound the handler's
+    /// time inside (the order in [`layers`](crate::handler::layers)), not around this.
     #[must_use]
     pub fn exclusive(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);

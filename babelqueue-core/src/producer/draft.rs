@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Parcel, Producer};
 use crate::envelope::{Envelope, EnvelopeBuilder};
 use crate::transport::{Outgoing, PublishOptions};
-use crate::{Error, Headers, schema};
+use crate::{Error, Headers};
 
 /// The `meta.id` of a published message: what deduplication goes by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,16 +136,14 @@ impl Draft {
 
     pub(super) fn prepare(self) -> Result<Parcel, Error> {
         let producer = self.producer;
-        let queue = self.queue.unwrap_or(producer.queue);
+        let queue = self.queue.unwrap_or_else(|| Arc::clone(&producer.queue));
         let mut envelope = self.envelope.queue(&*queue).clock(&*producer.clock);
         let inherited = || producer.trace_id.as_deref().map(str::to_owned);
         if let Some(trace_id) = self.trace_id.or_else(inherited) {
             envelope = envelope.trace_id(trace_id);
         }
         let envelope = envelope.build()?;
-        if let Some(schemas) = &producer.schemas {
-            schema::check(&**schemas, &envelope)?;
-        }
+        producer.check_payload(&envelope)?;
         Ok(Parcel {
             id: MessageId::of(&envelope),
             outgoing: Outgoing {

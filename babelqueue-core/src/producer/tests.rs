@@ -271,6 +271,12 @@ async fn what_breaks_its_schema_is_not_sent() {
     assert!(source.is::<InvalidPayload>());
     assert!(outbox.sent().is_empty());
 
+    let ready = Envelope::builder("urn:a").data(&json!({})).build().unwrap();
+    let none = (Headers::new(), PublishOptions::new());
+    let error = producer.publish_envelope(&ready, none.0, none.1).await;
+    assert!(matches!(error, Err(Error::Message { .. })), "{error:?}");
+    assert!(outbox.sent().is_empty());
+
     let valid = json!({"amount": 1});
     producer.publish_urn("urn:a", &valid).await.unwrap();
     producer.publish_urn("urn:b", &json!({})).await.unwrap();

@@ -33,7 +33,7 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
     pub(super) async fn of(redrive: &'r Redrive, report: F) -> Result<Summary, Interrupted> {
         let left = redrive.max.unwrap_or(usize::MAX);
         let prefetch = redrive.window.saturating_add(redrive.batch).min(left);
-        let options = SubscribeOptions::with_prefetch(prefetch);
+        let options = SubscribeOptions::with_prefetch(prefetch).draining();
         let subscribed = redrive.transport.subscribe(&redrive.queue, options).await;
         let Subscription { receiver, settler } =
             subscribed.map_err(|source| Interrupted::new(Summary::default(), source))?;

@@ -110,10 +110,13 @@ pub struct SubscribeOptions {
     /// to exist before they are written to checks it at the start, rather than when the first
     /// message has failed for good.
     pub dead_letter: Option<Arc<str>>,
-    /// Whether deliveries may be settled with [`Settlement::Retry`]: a broker that retries by way
-    /// of other queues (Kafka's tiers) checks those at the start, and serves them meanwhile. `false`
-    /// for who only drains a queue, a dead-letter queue most of all, which has no such others.
+    /// Whether deliveries may be settled with [`Settlement::Retry`].
     pub retries: bool,
+    /// Whether messages are only to be moved away, as out of a dead-letter queue. A broker that
+    /// delays by way of other queues (Kafka's tiers) checks those of a worker's queue at the start,
+    /// and serves them meanwhile, whether or not the worker itself retries: producers delay as
+    /// well. A queue that is drained has no such others.
+    pub drains: bool,
 }
 
 impl SubscribeOptions {
@@ -126,6 +129,7 @@ impl SubscribeOptions {
             scope_share: prefetch,
             dead_letter: None,
             retries: true,
+            drains: false,
         }
     }
 
@@ -141,6 +145,13 @@ impl SubscribeOptions {
     pub fn without_retries(mut self) -> Self {
         self.retries = false;
         self
+    }
+
+    /// The same for who only moves messages away: [`drains`](Self::drains), and no retries.
+    #[must_use]
+    pub fn draining(mut self) -> Self {
+        self.drains = true;
+        self.without_retries()
     }
 
     /// The same with [`dead_letter`](Self::dead_letter).

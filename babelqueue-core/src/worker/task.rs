@@ -99,11 +99,12 @@ impl Task {
     }
 
     fn context(&self, dispatch: Dispatch) -> Context {
+        let attempts = u32::try_from(dispatch.attempts).unwrap_or(u32::MAX);
         Context::within(
             Arc::clone(&self.desk.shared.surroundings),
-            dispatch.envelope,
+            dispatch.into_reconciled(),
             Arc::clone(&self.delivery),
-            u32::try_from(dispatch.attempts).unwrap_or(u32::MAX),
+            attempts,
         )
     }
 

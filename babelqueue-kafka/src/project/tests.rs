@@ -44,7 +44,7 @@ fn a_publish_carries_the_projection_and_the_users_headers() {
     let mut outgoing = Outgoing::new("orders", BODY);
     outgoing.headers = Headers::from_iter([("traceparent", "00"), ("bq-job", "urn:forged")]);
     outgoing.options = PublishOptions::new().key("").partition(2);
-    let record = publish(outgoing, &tiers(), CREATED + 900).unwrap();
+    let record = publish(outgoing, &tiers()).unwrap();
     let expected = [&SIX[..], &[("traceparent", Some("00"))]].concat();
     assert_eq!(shown(&record.headers), of(&expected));
     assert_eq!(record.key.as_deref(), Some(&b""[..]));
@@ -53,21 +53,14 @@ fn a_publish_carries_the_projection_and_the_users_headers() {
 }
 
 #[test]
-fn an_old_body_is_stamped_with_the_time_of_the_write() {
-    let at = |now| {
-        publish(Outgoing::new("q", BODY), &tiers(), now)
-            .unwrap()
-            .timestamp
-    };
-    assert_eq!(at(CREATED + 60_000), Some(CREATED));
-    assert_eq!(at(CREATED + 60_001), None);
-    assert_eq!(at(CREATED - 60_001), None);
-    assert_eq!(at(i64::MIN), None);
+fn an_empty_original_topic_is_none() {
+    let headers: RecordHeaders = [(ORIGINAL_TOPIC, Some(&b""[..]))].into_iter().collect();
+    assert_eq!(facts(&headers).original_queue, None);
 }
 
 #[test]
 fn a_body_without_members_carries_nothing_of_them() {
-    let record = publish(Outgoing::new("q", &b"\xFFnot json"[..]), &tiers(), 0).unwrap();
+    let record = publish(Outgoing::new("q", &b"\xFFnot json"[..]), &tiers()).unwrap();
     assert_eq!(shown(&record.headers), []);
 }
 
@@ -75,12 +68,12 @@ fn a_body_without_members_carries_nothing_of_them() {
 fn a_delayed_publish_goes_by_way_of_a_tier_with_the_delay_that_was_asked_for() {
     let mut outgoing = Outgoing::new("orders", BODY);
     outgoing.options = PublishOptions::new().delay(Duration::from_millis(5_001));
-    let record = publish(outgoing.clone(), &tiers(), CREATED).unwrap();
+    let record = publish(outgoing.clone(), &tiers()).unwrap();
     assert_eq!((&*record.topic, record.timestamp), ("orders.retry.2", None));
     assert_eq!(record.headers.first(DELAY), Some(&b"5001"[..]));
     assert_eq!(record.headers.first(ORIGINAL_TOPIC), Some(&b"orders"[..]));
 
-    let refused = publish(outgoing, &RetryTiers::NONE, CREATED);
+    let refused = publish(outgoing, &RetryTiers::NONE);
     assert!(matches!(refused, Err(Error::Unsupported { .. })));
 }
 
@@ -91,10 +84,13 @@ fn options_that_kafka_lacks_are_refused() {
         PublishOptions::new().deduplication_id("d"),
         PublishOptions::new().priority(1),
         PublishOptions::new().time_to_live(Duration::from_secs(1)),
+        PublishOptions::new()
+            .partition(2)
+            .delay(Duration::from_secs(1)),
     ] {
         let mut outgoing = Outgoing::new("orders", BODY);
         outgoing.options = options;
-        let refused = publish(outgoing, &tiers(), 0);
+        let refused = publish(outgoing, &tiers());
         assert!(matches!(refused, Err(Error::Unsupported { .. })));
     }
 }

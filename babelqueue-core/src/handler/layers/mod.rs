@@ -12,8 +12,8 @@
 //! | 2 | retry, dead letter, drop ([`decide`](crate::decide::decide)) | it goes by what the outermost layer returns: a layer that fails makes the message fail, one that returns [`Outcome::Done`] has it acknowledged |
 //! | 3 | the catch of a panic | a layer can panic as well |
 //! | 4 | a span ([`from_fn`], or the crate `babelqueue-otel`) | so that it covers what follows, with its result |
-//! | 5 | [`Timeout`] | so that a wait for a claim counts as well |
-//! | 6 | [`Idempotent`](crate::idempotency::Idempotent) | what is skipped is neither decrypted nor checked; what fails below is not remembered |
+//! | 5 | [`Idempotent`](crate::idempotency::Idempotent) | what is skipped is neither decrypted nor checked; what fails below is not remembered, and gives its claim up |
+//! | 6 | [`Timeout`] | inside, so that one that times out gives its claim up as well; its wait for another's claim ends by that one's lease |
 //! | 7 | decryption of fields | a schema is for clear text (contract §17A) |
 //! | 8 | [`ValidatePayload`] | right before the handler |
 //! | 9 | the handler | |
@@ -31,9 +31,8 @@
 //! # #[derive(serde::Deserialize)] struct Order {}
 //!
 //! let handler = Function::new(|_: Incoming<Order>| async { Ok(()) });
-//! let once = Idempotent::new(Arc::new(MemoryStore::new()));
-//! let handler = once.layer(Arc::new(handler));
-//! let handler = Timeout::after(Duration::from_secs(30)).layer(handler);
+//! let handler = Timeout::after(Duration::from_secs(30)).layer(Arc::new(handler));
+//! let handler = Idempotent::new(Arc::new(MemoryStore::new())).layer(handler);
 //! # let _: Arc<dyn Handler> = handler;
 //! ```
 

@@ -141,6 +141,21 @@ async fn a_panic_gives_its_claim_up() {
     assert_eq!(number(&calls), 2);
 }
 
+/// The order that the page of the layers gives.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_timed_out_gives_its_claim_up() {
+    let calls = calls();
+    let handler = counted(&calls, Duration::from_mins(1), || Ok(Outcome::Done));
+    let handler = Timeout::after(Duration::from_secs(5)).layer(handler);
+    let once = Idempotent::new(Arc::new(MemoryStore::new())).exclusive(Duration::from_hours(1));
+    let handler = once.layer(handler);
+    for _ in 0..2 {
+        let failure = handler.call(order()).await.unwrap_err();
+        assert!(failure.downcast_ref::<TimedOut>().is_some());
+    }
+    assert_eq!(number(&calls), 2);
+}
+
 #[tokio::test]
 async fn a_payload_that_breaks_its_schema_does_not_reach_the_handler() {
     let calls = calls();

@@ -161,6 +161,7 @@ broker.heartbeat.interval.ms=500
 log.initial.task.delay.ms=500
 log.segment.delete.delay.ms=1000
 log.cleaner.dedupe.buffer.size=4194304
+log.retention.ms=-1
 log.cleaner.threads=1
 num.network.threads=2
 num.io.threads=4
