@@ -271,7 +271,7 @@ async fn delay(stage: &Stage) -> Outcome {
 }
 
 /// In tiers the shortest is taken, whatever it is.
-fn delay_of(stage: &Stage, delay: Duration) -> Duration {
+pub(super) fn delay_of(stage: &Stage, delay: Duration) -> Duration {
     match stage.capabilities.delay {
         Delay::Tiers => Duration::from_millis(1),
         _ => delay,

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::publish::as_map;
+use super::publish::{as_map, delay_of};
 use super::settle::{attempts, retries};
 use super::stage::{Queue, Stage, URN, envelope, number};
 use super::{Entry, Failed, Outcome, ensure, entry};
@@ -18,7 +18,7 @@ use crate::envelope::Envelope;
 use crate::handler::Outcome as Handled;
 use crate::handler::{Context, Failure, Handler, HandlerFuture};
 use crate::retry::Retry;
-use crate::transport::{Prefetch, PublishOptions};
+use crate::transport::{Delay, Prefetch, PublishOptions};
 use crate::worker::{StopReason, Stopped, Worker};
 use crate::{Error, Headers};
 
@@ -33,6 +33,11 @@ pub(super) fn entries() -> Vec<Entry> {
             .lanes),
         entry!("worker/a_slow_handler_keeps_its_lease", slow, |can, _| can
             .lease),
+        entry!(
+            "worker/a_delayed_message_reaches_one_that_never_retries",
+            delayed,
+            |can, _| can.delay != Delay::Unsupported
+        ),
         entry!("worker/a_stop_gives_back_what_is_not_done", stop),
         entry!("worker/a_killed_worker_loses_nothing", killed),
         entry!("worker/it_outlives_two_restarts", restarts, |_, fixture| {
@@ -171,17 +176,27 @@ impl Handler for Noting {
     }
 }
 
-/// A worker of this queue, with dead-lettering on, and what its handlers see.
+/// A worker of this queue with three attempts and dead-lettering on, and what its handlers see.
 fn worker(
     stage: &Stage,
     queue: &Queue,
     concurrency: usize,
     act: fn(u32) -> Act,
 ) -> (Worker, Arc<Seen>) {
-    let seen = Arc::<Seen>::default();
     let policy = Policy::default()
         .retry(Retry::attempts(3))
         .dead_letter(true);
+    worker_with(stage, queue, concurrency, policy, act)
+}
+
+fn worker_with(
+    stage: &Stage,
+    queue: &Queue,
+    concurrency: usize,
+    policy: Policy,
+    act: fn(u32) -> Act,
+) -> (Worker, Arc<Seen>) {
+    let seen = Arc::<Seen>::default();
     let worker = Worker::shared(Arc::clone(&stage.transport))
         .queue_with(Arc::clone(&queue.name), policy)
         .concurrency(concurrency)
@@ -221,6 +236,24 @@ async fn everything(stage: &Stage) -> Outcome {
     let mut consumer = stage.consume(&queue.name, 8).await?;
     stage.expect_empty(&queue.name, &mut consumer).await?;
     consumer.close().await
+}
+
+/// Where a broker delays by way of other queues, those are a worker's business even if it sends
+/// nothing there itself.
+async fn delayed(stage: &Stage) -> Outcome {
+    let queue = stage.queue().await?;
+    let policy = Policy::default().retry(Retry::attempts(1));
+    let (worker, seen) = worker_with(stage, &queue, 2, policy, |_| Act::Done);
+    let running = Running::start(worker);
+    let options = PublishOptions::new().delay(delay_of(stage, Duration::from_secs(1)));
+    let body = envelope(7)?;
+    stage
+        .send(&queue.name, body, Headers::new(), options)
+        .await??;
+    seen.until(stage.patience(), |seen| seen.len() == 1).await?;
+    running.stop(stage.patience()).await?;
+    ensure!(seen.numbers() == [7], "{:?} came", seen.numbers());
+    Ok(())
 }
 
 async fn failing(stage: &Stage) -> Outcome {
