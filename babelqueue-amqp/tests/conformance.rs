@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use babelqueue_amqp::project::projected;
+use babelqueue_amqp::{Amqp, Config};
 use babelqueue_conformance::{Case, Json, Met, Package, Unmet, same};
+use babelqueue_core::transport::{Capabilities, Transport as _};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, ShortString};
 
@@ -11,7 +13,20 @@ fn main() -> ExitCode {
     Package::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
         .binding("amqp")
         .section("rabbitmq", projection)
+        .page(
+            env!("CARGO_MANIFEST_DIR"),
+            vec![
+                ("RabbitMQ, classic queues", capabilities("classic")),
+                ("RabbitMQ, quorum queues", capabilities("quorum")),
+            ],
+        )
         .main()
+}
+
+fn capabilities(queue_type: &str) -> Capabilities {
+    let config = Config::from_url(&format!("amqp://localhost?queue_type={queue_type}"));
+    let amqp = Amqp::open(config.expect("a good URL")).expect("a good configuration");
+    amqp.capabilities().clone()
 }
 
 /// `property_projection`: the native properties, and the headers in their native types

@@ -12,6 +12,8 @@ mod publishing;
 mod python;
 mod refusals;
 mod settling;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
         python::tests(),
         refusals::tests(),
         settling::tests(),
+        #[cfg(feature = "tls")]
+        tls::tests(),
         kit::of_the_kit(false, |_| true),
     ];
     let stand = Stand::of(SERVERS.to_vec());
