@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt::{Display, Write as _};
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::BatchResultErrorEntry;
@@ -166,7 +167,10 @@ fn has_ended(code: &str, message: &str) -> bool {
         || code == "InvalidParameterValue" && of_handle.iter().any(|sign| message.contains(sign))
 }
 
-fn is_refusal<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+fn is_refusal<E>(error: &SdkError<E, HttpResponse>) -> bool
+where
+    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+{
     match error {
         // Nothing was sent: a setting is missing or wrong.
         SdkError::ConstructionFailure(_) => true,
@@ -177,8 +181,24 @@ fn is_refusal<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> boo
                 || code.is_some_and(|code| code.starts_with("Invalid"))
                     && (400..500).contains(&status)
         }
-        _ => false,
+        _ => has_no_credentials(error),
     }
+}
+
+/// Whether nobody had credentials for us. Somebody who could not be asked may be there the next time.
+fn has_no_credentials(error: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(next) = cause {
+        if let Some(said) = next.downcast_ref::<CredentialsError>() {
+            return matches!(
+                said,
+                CredentialsError::CredentialsNotLoaded(_)
+                    | CredentialsError::InvalidConfiguration(_)
+            );
+        }
+        cause = next.source();
+    }
+    false
 }
 
 fn is_missing(code: &str) -> bool {

@@ -14,7 +14,7 @@ use babelqueue_conformance::{Case, Json, Met, Package, Unmet, holds, same, unkno
 use babelqueue_core::decide::{Event, Policy, UnknownUrn, classify};
 use babelqueue_core::handler::{Context, Failure, Handler, HandlerFuture};
 use babelqueue_core::retry::Retry;
-use babelqueue_core::transport::{Delivery, Rules};
+use babelqueue_core::transport::{Delivery, Rules, Transport as _};
 use babelqueue_core::worker::Worker;
 use babelqueue_core::{Headers, version_gate};
 use babelqueue_sqs::project::{self, Attributes};
@@ -22,7 +22,9 @@ use babelqueue_sqs::{Config, Sqs, aws_sdk_sqs, publish_seconds, visibility_secon
 use front::{Front, Request, Verdict};
 
 fn main() -> ExitCode {
+    let pages = vec![("SQS", Sqs::open(Config::new()).capabilities().clone())];
     Package::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+        .page(env!("CARGO_MANIFEST_DIR"), pages)
         .binding("sqs")
         .section("sqs", sqs)
         .section("delay", delay)

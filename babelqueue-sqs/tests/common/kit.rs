@@ -11,7 +11,7 @@ use babelqueue_core::transport::{
 use babelqueue_core::{BoxError, Error};
 use babelqueue_sqs::{Config, Sqs};
 
-use super::{SHARED, Server, Test, unique};
+use super::{LEASE, SHARED, Server, Test, unique};
 
 /// The kit's tests, if `wanted` by their name. Those that restart the server are among them only if it
 /// is theirs alone.
@@ -25,6 +25,11 @@ pub(crate) fn of_the_kit(alone: bool, wanted: fn(&str) -> bool) -> Vec<Test> {
             // A redrive tells that it has gone round by what it meets again, and a queue of many
             // groups gives them out in any order.
             grouped: fifo && !name.starts_with("redrive/"),
+            lease: if waits_for_no_lease(name) {
+                LONG
+            } else {
+                LEASE
+            },
             alone,
         };
         for test in tests(fixture(SHARED, "")) {
@@ -82,7 +87,22 @@ struct Queues {
     fifo: bool,
     /// Whether each message has a group of its own, unless it is told one.
     grouped: bool,
+    /// Short only where a test waits for its end: others settle one by one, on a busy machine.
+    lease: Duration,
     alone: bool,
+}
+
+const LONG: Duration = Duration::from_mins(1);
+
+fn waits_for_no_lease(test: &str) -> bool {
+    let sections = [
+        "publish/",
+        "receive/",
+        "redrive/",
+        "lanes/order",
+        "worker/it_handles",
+    ];
+    sections.iter().any(|section| test.starts_with(section))
 }
 
 #[async_trait]
@@ -97,7 +117,7 @@ impl Fixture for Queues {
     }
 
     async fn connect(&self) -> Result<Arc<dyn Transport>, BoxError> {
-        let sqs = Sqs::open(self.server.config()?);
+        let sqs = Sqs::open(self.server.config()?.visibility_timeout(self.lease)?);
         if self.grouped {
             return Ok(Arc::new(Grouped(sqs)));
         }

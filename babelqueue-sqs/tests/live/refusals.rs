@@ -6,8 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, future};
+use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::config::{BehaviorVersion, Region};
 use babelqueue_core::Error;
 use babelqueue_core::transport::{Outgoing, SubscribeOptions, Transport as _};
+use babelqueue_sqs::aws_sdk_sqs;
 use babelqueue_sqs::prelude::*;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test!(throttling_and_failures_lose_nothing),
         test!(an_endpoint_that_is_away_passes),
         test!(no_region_is_said_clearly),
+        test!(without_credentials_it_does_not_go_on),
     ]
 }
 
@@ -174,6 +180,40 @@ async fn no_region_is_said_clearly(_: Server) -> Result<(), Failed> {
     let error = checked.err().ok_or("there is one")?;
     ensure!(error.to_string().contains("`region`"), "{error}");
     Ok(())
+}
+
+/// Nobody had any: refused. Somebody could not be asked: that passes.
+async fn without_credentials_it_does_not_go_on(_: Server) -> Result<(), Failed> {
+    for (says, passes) in [
+        (CredentialsError::not_loaded as fn(&'static str) -> _, false),
+        (CredentialsError::provider_error, true),
+    ] {
+        let config = aws_sdk_sqs::Config::builder()
+            .behavior_version(BehaviorVersion::v2026_01_12())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(Nobody(says))
+            .retry_config(RetryConfig::disabled())
+            .endpoint_url("http://127.0.0.1:9");
+        let client = aws_sdk_sqs::Client::from_conf(config.build());
+        let sqs = Sqs::open(Config::new().client(client));
+        let error = sqs.check("orders").await.err().ok_or("it went on")?;
+        ensure!(error.is_transient() == passes, "{error:?}");
+        ensure!(error.to_string().contains("nobody"), "{error}");
+    }
+    Ok(())
+}
+
+/// A provider that has no credentials, and says so in this way.
+#[derive(Debug)]
+struct Nobody(fn(&'static str) -> CredentialsError);
+
+impl ProvideCredentials for Nobody {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::ready(Err((self.0)("nobody")))
+    }
 }
 
 fn worker(sqs: &Sqs, queue: &str, seen: impl Fn(u64) + Send + Sync + 'static) -> Worker {
