@@ -68,6 +68,8 @@ mod tls;
 mod topology;
 mod transport;
 
+pub use babelqueue_core as core;
+
 pub use arguments::{ArgumentValue, QueueArguments};
 pub use config::{Config, Declare};
 pub use transport::Amqp;

@@ -46,7 +46,10 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std::err
     let arguments = Arguments::parse(arguments)?;
     let output = io::BufWriter::new(io::stdout().lock());
     let all_read = match &arguments.file {
-        Some(path) => inspect(BufReader::new(File::open(path)?), output, &arguments)?,
+        Some(path) => {
+            let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
+            inspect(BufReader::new(file), output, &arguments)?
+        }
         None => inspect(io::stdin().lock(), output, &arguments)?,
     };
     Ok(all_read)

@@ -2,6 +2,7 @@
 //!
 //! A broker crate re-exports it, with its transport beside it.
 
+pub use crate::decide::{Policy, UnknownUrn};
 pub use crate::handler::{Failure, Incoming, Outcome};
 pub use crate::producer::Producer;
 pub use crate::retry::Retry;

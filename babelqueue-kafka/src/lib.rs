@@ -97,8 +97,14 @@ pub use reinject::Reinjector;
 pub use tiers::{DEFAULT_RETRY_TIERS_MS, RetryTiers, Tier};
 pub use transport::Kafka;
 
-/// What most programs use of the core.
-pub use babelqueue_core::prelude;
+pub use babelqueue_core as core;
+
+/// What most programs use: `use babelqueue_kafka::prelude::*`.
+pub mod prelude {
+    pub use babelqueue_core::prelude::*;
+
+    pub use crate::{Config, Kafka};
+}
 
 #[doc(no_inline)]
 pub use babelqueue_core::Error;

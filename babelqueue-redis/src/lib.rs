@@ -108,6 +108,7 @@ mod time;
 mod tls;
 mod transport;
 
+pub use babelqueue_core as core;
 pub use babelqueue_core::{Error, Headers};
 pub use config::Config;
 pub use idempotency::RedisStore;
@@ -118,7 +119,9 @@ pub use transport::{CountsSnapshot, Redis};
 #[doc(hidden)]
 pub use queue::{Queue, Reserved};
 
-/// What most programs use: `use babelqueue_redis::{Redis, prelude::*}`.
+/// What most programs use: `use babelqueue_redis::prelude::*`.
 pub mod prelude {
     pub use babelqueue_core::prelude::*;
+
+    pub use crate::{Config, Redis};
 }

@@ -71,6 +71,7 @@ mod settler;
 mod transport;
 
 pub use aws_sdk_sqs;
+pub use babelqueue_core as core;
 pub use config::Config;
 #[doc(hidden)]
 pub use delay::{publish_seconds, visibility_seconds};

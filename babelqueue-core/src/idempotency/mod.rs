@@ -114,7 +114,8 @@ pub enum Effect<T> {
     Skipped,
 }
 
-/// Runs a handler once for each id.
+/// Skips a message whose id was handled before. Two deliveries of one message that come at the same
+/// time both run, unless [`exclusive`](Self::exclusive) has the second wait.
 #[derive(Clone)]
 pub struct Idempotent {
     store: Arc<dyn Store>,

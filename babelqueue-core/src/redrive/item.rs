@@ -110,7 +110,7 @@ pub struct Report {
 
 /// A run that the broker ended.
 #[derive(Debug, thiserror::Error)]
-#[error("the redrive stopped after {} messages were moved and {} left", summary.redriven, summary.skipped)]
+#[error("the redrive stopped after {} messages were moved and {} left: {source}", summary.redriven, summary.skipped)]
 #[non_exhaustive]
 pub struct Interrupted {
     /// What was done until then.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::backoff::Backoff;
 use super::routes::Routes;
@@ -155,6 +155,12 @@ pub(super) fn warn_at_start(plan: &Plan, routes: &Routes, capabilities: &Capabil
     }
     for queue in &plan.queues {
         let name = &*queue.name;
+        info!(
+            broker,
+            queue = name,
+            concurrency = plan.concurrency,
+            "the worker starts"
+        );
         for warning in unmet(&queue.policy, capabilities) {
             warn!(broker, queue = name, "{warning}");
         }

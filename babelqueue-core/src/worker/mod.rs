@@ -45,14 +45,13 @@
 //!
 //! # How it works
 //!
-//! One loop ([`run`](self), spawned as a task of its own) owns the receivers and all books; each
-//! handler runs in a task that reports to it over a channel. At most one receive, one settle and one
-//! extend call is in flight for each queue, and what gathers meanwhile goes along with the next.
-//!
-//! - `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which
-//!   lane, `lease` when to renew.
-//! - `task` takes one delivery from the buffer to its settlement, `desk` makes that out.
-//! - `run` is the loop, `calls` what it has in flight, `stop` how it ends.
+//! One loop, spawned as a task of its own, owns the receivers and all books; each handler runs in a
+//! task that reports to it over a channel. At most one receive, one settle and one extend call is in
+//! flight for each queue, and what gathers meanwhile goes along with the next.
+
+// `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which lane,
+// `lease` when to renew. `task` takes one delivery from the buffer to its settlement, `desk` makes
+// that out. `run` is the loop, `calls` what it has in flight, `stop` how it ends.
 
 mod backoff;
 mod buffer;

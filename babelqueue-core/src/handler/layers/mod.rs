@@ -11,7 +11,7 @@
 //! | 1 | gate, verdict, attempts ([`classify`](crate::decide::classify)) | what no handler may see, no layer sees |
 //! | 2 | retry, dead letter, drop ([`decide`](crate::decide::decide)) | it goes by what the outermost layer returns: a layer that fails makes the message fail, one that returns [`Outcome::Done`] has it acknowledged |
 //! | 3 | the catch of a panic | a layer can panic as well |
-//! | 4 | a span ([`from_fn`], or the crate `babelqueue-otel`) | so that it covers what follows, with its result |
+//! | 4 | a span ([`from_fn`]) | so that it covers what follows, with its result |
 //! | 5 | [`Idempotent`](crate::idempotency::Idempotent) | what is skipped is neither decrypted nor checked; what fails below is not remembered, and gives its claim up |
 //! | 6 | [`Timeout`] | inside, so that one that times out gives its claim up as well; its wait for another's claim ends by that one's lease |
 //! | 7 | decryption of fields | a schema is for clear text (contract §17A) |

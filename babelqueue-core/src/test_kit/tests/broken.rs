@@ -26,6 +26,7 @@ pub(super) enum Break {
     DropsHeaders,
     TakesEmptyKeysForNone,
     IgnoresDelays,
+    DropsDelayed,
     ClaimsALimit,
     SleepsThroughAPublish,
     GivesTooMany,
@@ -151,7 +152,10 @@ impl Transport for Broken {
         for mut outgoing in batch {
             self.spoil(&mut outgoing);
             let count = self.published.fetch_add(1, Ordering::SeqCst);
-            if self.is(Break::DropsSome) && count % 20 == 19 {
+            let delayed = outgoing.options.delay.is_some();
+            if self.is(Break::DropsSome) && count % 20 == 19
+                || self.is(Break::DropsDelayed) && delayed
+            {
                 answers.push(Ok(()));
             } else {
                 answers.extend(self.memory.publish(vec![outgoing]).await);

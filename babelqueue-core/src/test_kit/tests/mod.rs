@@ -230,6 +230,11 @@ const FINDS: &[(&str, Kind, Break)] = &[
         Break::ForgetsRenewals,
     ),
     (
+        "worker/a_delayed_message_reaches_one_that_never_retries",
+        LEASED,
+        Break::DropsDelayed,
+    ),
+    (
         "worker/a_stop_gives_back_what_is_not_done",
         LEASED,
         Break::KeepsItsBuffer,
