@@ -55,3 +55,42 @@ pub(super) fn string(value: &str) -> Option<Cow<'_, str>> {
     let content = value.strip_prefix('"')?.strip_suffix('"')?;
     Some(json::unescape(content.as_bytes()))
 }
+
+/// How deep arrays and objects stand in one another: 0 for what is neither.
+pub(super) fn depth(value: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = value.bytes();
+    let mut in_string = false;
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => in_string = !in_string,
+            // What it escapes ends no string.
+            b'\\' => drop(bytes.next()),
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_what_stands_in_no_string() {
+        for (value, expected) in [
+            ("1", 0),
+            ("[]", 1),
+            (r#"{"a":[{}],"b":[]}"#, 3),
+            (r#""[[[""#, 0),
+            (r#"["\"[[", "\\", [1]]"#, 2),
+        ] {
+            assert_eq!(depth(value), expected, "{value}");
+        }
+    }
+}

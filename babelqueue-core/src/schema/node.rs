@@ -2,11 +2,11 @@ use std::collections::HashMap;
 
 use super::SchemaError;
 use super::check::Path;
-use super::document::{items, members, string};
+use super::document::{self, items, members, string};
 use super::number::Decimal;
 use crate::envelope::Kind;
 
-/// How deep schemas may stand in one another: what bounds the recursion of reading and checking.
+/// How deep schemas may stand in one another, and the values of a `const` or an `enum`: what bounds the recursion of reading and checking.
 const DEPTH: usize = 128;
 
 /// One schema of the subset; the values of `const`, `enum` and `minimum` as they are written.
@@ -66,6 +66,11 @@ impl Node {
             SchemaError::new(path, problem)
         };
         match keyword {
+            // They are compared by recursion.
+            "const" | "enum" if document::depth(value) > DEPTH => {
+                let problem = format!("has a `{keyword}` that is nested too deep");
+                return Err(SchemaError::new(path, problem));
+            }
             "const" => self.constant = Some(value.into()),
             "enum" if value.starts_with('[') => {
                 self.choices = Some(items(value).map(Into::into).collect());

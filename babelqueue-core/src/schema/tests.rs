@@ -239,6 +239,19 @@ fn nesting_is_bounded_in_schemas_and_free_in_payloads() {
     assert!(error.to_string().ends_with("is nested too deep"), "{error}");
     assert!(Schema::parse(&nested(10_000)).is_err());
 
+    let array = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    for (keyword, before, after) in [("const", "", ""), ("enum", "[0,", "]")] {
+        let schema = |depth| format!(r#"{{"{keyword}":{before}{}{after}}}"#, array(depth));
+        let most = 128 - before.len().min(1);
+        assert_eq!(checked(&schema(most), &array(most)), "ok", "{keyword}");
+        let error = Schema::parse(&schema(most + 1)).expect_err("too deep");
+        let expected = format!("has a `{keyword}` that is nested too deep");
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        assert!(Schema::parse(&schema(100_000)).is_err());
+        // The payload may be as deep as it likes.
+        assert_ne!(checked(&schema(most), &array(100_000)), "ok");
+    }
+
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(
         checked(r#"{"type":"array","items":{"type":"array"}}"#, &deep),
