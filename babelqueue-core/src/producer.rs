@@ -166,13 +166,16 @@ impl Producer {
     /// # Errors
     ///
     /// [`Error::Message`] where it may not be sent (contract §3.1), or its data breaks its schema;
-    /// else the transport's own.
+    /// [`Error::Config`] where the queue's name is empty; else the transport's own.
     pub async fn publish_envelope(
         &self,
         envelope: &Envelope,
         headers: Headers,
         options: PublishOptions,
     ) -> Result<MessageId, Error> {
+        if self.queue.is_empty() {
+            return Err(Error::config("queue", "is empty, expected a name"));
+        }
         self.check_payload(envelope)?;
         let parcel = Parcel {
             id: MessageId::of(envelope),

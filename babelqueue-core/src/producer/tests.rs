@@ -259,6 +259,29 @@ async fn a_ready_envelope_goes_out_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn a_queue_without_a_name_is_none() {
+    let outbox = Outbox::new();
+    let producer = Producer::new(outbox.clone()).queue("");
+    let envelope = Envelope::builder("urn:a").build().unwrap();
+    let options = PublishOptions::new();
+    let ready = producer.publish_envelope(&envelope, Headers::new(), options);
+    let error = ready.await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Config {
+                option: "queue",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let data = serde_json::json!({});
+    assert!(producer.publish_urn("urn:a", &data).await.is_err());
+    assert!(outbox.sent().is_empty());
+}
+
+#[tokio::test]
 async fn what_breaks_its_schema_is_not_sent() {
     let schema = Schema::parse(r#"{"type":"object","required":["amount"]}"#).unwrap();
     let schemas = Schemas::new().with("urn:a", schema);
