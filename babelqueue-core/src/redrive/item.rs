@@ -40,6 +40,10 @@ pub enum Fate {
     /// It stays: it was dead-lettered after the run began, most likely because it was moved and has
     /// failed again. The next run looks at it.
     TooNew,
+    /// It stays: the run has moved it already, or another copy of it: one with the same `meta.id`, or
+    /// without an id with the same content. Most likely it has failed again. The next run looks at
+    /// it.
+    MovedBefore,
     /// It stays: nothing says where it came from, or it came from the dead-letter queue itself.
     NoTarget,
     /// It was no longer ours when it was to be moved; it is back in the dead-letter queue.

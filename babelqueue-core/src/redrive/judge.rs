@@ -13,18 +13,23 @@ pub(super) struct Judge<'r> {
     /// When the run began, in Unix milliseconds.
     began: i64,
     fingerprints: Fingerprints,
-    /// What was moved as it was: a gate that rejects it again sends it back without a mark of time.
-    verbatim: HashSet<Fingerprint>,
+    /// What the run has moved. One that fails again can come back without a mark of time (a gate
+    /// sends it back as it is), or with one of a clock that is behind.
+    moved: HashSet<Fingerprint>,
 }
 
 /// What is to become of a message: its report, and how it is moved where it is.
 pub(super) struct Judgement {
     pub(super) item: Item,
-    pub(super) moved: Option<Settlement>,
+    pub(super) moved: Option<(Settlement, Mark)>,
 }
 
-/// How many verbatim moves are remembered.
-const REMEMBERED: usize = 100_000;
+/// What a message that is moved is known by, should it come back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark(Fingerprint);
+
+/// How many moves are remembered: as many as a table of 2^20 places takes, which is 17 MiB.
+const REMEMBERED: usize = 7 << 17;
 
 impl<'r> Judge<'r> {
     pub(super) fn new(redrive: &'r Redrive) -> Self {
@@ -32,7 +37,7 @@ impl<'r> Judge<'r> {
             redrive,
             began: redrive.clock.unix_millis(),
             fingerprints: Fingerprints::new(),
-            verbatim: HashSet::new(),
+            moved: HashSet::new(),
         }
     }
 
@@ -53,13 +58,17 @@ impl<'r> Judge<'r> {
         if !self.redrive.selects(&envelope, &item) {
             return stays(item, Fate::NotSelected);
         }
-        if self.is_too_new(delivery, &envelope) {
+        if self.is_too_new(&envelope) {
             return stays(item, Fate::TooNew);
         }
         let Some(target) = self.redrive.target(&envelope) else {
             return stays(item, Fate::NoTarget);
         };
         let to = Some(Arc::clone(&target));
+        let (settlement, mark) = self.moved(delivery, &envelope, target);
+        if self.moved.contains(&mark.0) {
+            return stays(item, Fate::MovedBefore);
+        }
         let item = Item { to, ..item };
         if self.redrive.dry_run {
             return stays(item, Fate::Planned);
@@ -71,36 +80,49 @@ impl<'r> Judge<'r> {
                 bypassed: self.redrive.bypass && carries,
                 ..item
             },
-            moved: Some(self.moved(delivery, &envelope, target)),
+            moved: Some((settlement, mark)),
+        }
+    }
+
+    /// Notes that a message was moved: from now on it is not moved again.
+    pub(super) fn has_moved(&mut self, Mark(fingerprint): Mark) {
+        if self.moved.len() < REMEMBERED {
+            self.moved.insert(fingerprint);
         }
     }
 
     /// Whether it came into the queue after the run began: most likely it was moved, and has failed
     /// again. Without this a run would go on for as long as it does.
-    fn is_too_new(&self, delivery: &Delivery, envelope: &Envelope) -> bool {
+    fn is_too_new(&self, envelope: &Envelope) -> bool {
         let block = envelope.dead_letter().unwrap_or_default();
         block.failed_at.is_some_and(|at| at > self.began)
-            || self.verbatim.contains(&self.fingerprints.of(delivery))
     }
 
-    fn moved(&mut self, delivery: &Delivery, envelope: &Envelope, queue: Arc<str>) -> Settlement {
+    fn moved(
+        &self,
+        delivery: &Delivery,
+        envelope: &Envelope,
+        queue: Arc<str>,
+    ) -> (Settlement, Mark) {
         let gated = version_gate::check(&delivery.facts.version)
             .and_then(|()| version_gate::check_body(envelope.schema_version()))
             .is_err();
         let body = if gated {
-            if self.verbatim.len() < REMEMBERED {
-                self.verbatim.insert(self.fingerprints.of(delivery));
-            }
             delivery.body.clone()
         } else {
             envelope.without_dead_letter().with_attempts(0).into_bytes()
         };
-        Settlement::Redrive {
+        let mark = match envelope.id().filter(|id| !id.is_empty()) {
+            Some(id) => self.fingerprints.of_id(&id),
+            None => (self.fingerprints).of_content(&body, delivery.key.as_ref()),
+        };
+        let settlement = Settlement::Redrive {
             queue,
             body,
             bypass: self.redrive.bypass,
             verbatim: gated,
-        }
+        };
+        (settlement, Mark(mark))
     }
 }
 

@@ -55,15 +55,20 @@
 //! out nothing more while something of it is held, as an SQS FIFO group does), what is held goes to
 //! the tail of the dead-letter queue as confirmed copies, byte for byte with headers, key and
 //! properties, and so out of the way; their order among themselves is kept. Such copies do come round
-//! again. They are known by their content: the first ones put back are remembered, in each lane's
-//! scope (a partition), and when they have been met again the scope has gone round, and nothing that
-//! it gives out is new any more. On a queue without order (SQS) that is an estimate: a message beyond
-//! the window may be reported twice, or be left for the next run. None is moved that was not
-//! selected, and none is lost.
+//! again. They are known by their content, copies of one content by their number: the first ones put
+//! back are remembered (as many as the window has, at least 1,000), in each lane's scope (a
+//! partition), and when they have been met again the scope has gone round. Where all could be
+//! remembered, what is not among them is new, and a second round without anything new ends the run;
+//! where there are more, nothing that the scope gives out is new any more. On a queue without order
+//! (SQS) that is an estimate: a message beyond the window may be reported twice, or be left for the
+//! next run; and so is it where more than twice the window of messages that are to stay are the same
+//! byte for byte, and cannot be told apart. None is moved that was not selected, and none is lost.
 //!
 //! A message that was dead-lettered after the run began is left alone ([`Fate::TooNew`]): one that
 //! fails again at once would otherwise keep the run going. The clocks of the worker and of the run
-//! should agree.
+//! should agree. Where they do not, a message is still moved once in a run: one with an id that was
+//! moved before stays ([`Fate::MovedBefore`]), and so does a second letter with that id. So many
+//! moves are remembered as fit into 17 MiB, 917,504; beyond that the clocks alone decide.
 //!
 //! Another consumer on the same dead-letter queue gets its share of the messages, and a run sees only
 //! what it gets.

@@ -7,17 +7,26 @@ use crate::transport::Delivery;
 /// back at its tail.
 ///
 /// Of each scope (a partition; the whole queue where it has no lanes) the first messages that are put
-/// back are remembered by their content. When they have been met again, the scope has gone round, and
-/// whatever else it gives out is known as well. Nine of ten are enough: another consumer may have
-/// taken some. Should they never come again, others are remembered in their place after a while, and
-/// after twice that the next time.
+/// back are remembered by their content, and how many copies there are of each. When all copies have
+/// been met again, the scope has gone round. Nine of ten are enough: another consumer may have taken
+/// some. Should they never come again, others are remembered in their place after a while, and after
+/// twice that the next time.
+///
+/// Where everything that was put back is remembered, whatever is not is new; and a second round has
+/// to confirm the first, for what was met may have been copies that nobody had looked at. Where there
+/// is more than can be remembered, all that a scope gives out once it has gone round is taken for
+/// known.
 pub(super) struct Rounds {
     fingerprints: Fingerprints,
     most: usize,
     marks: HashMap<Fingerprint, Mark>,
     scopes: HashMap<Scope, Round>,
+    /// Whether a scope has more than can be remembered, or there are more scopes.
+    is_full: bool,
     /// Known ones in a row.
     row: usize,
+    /// Known ones since the first mark.
+    known: usize,
     /// Put back since the first mark.
     put_back: usize,
     /// Put back until new marks are made.
@@ -28,14 +37,25 @@ type Scope = Option<u64>;
 
 struct Mark {
     scope: Scope,
-    met: bool,
+    copies: usize,
+    met: usize,
 }
 
 #[derive(Default)]
 struct Round {
-    marks: usize,
+    /// Copies that are remembered.
+    copies: usize,
+    /// Copies that were met again.
     met: usize,
+    /// Whether there were more than can be remembered.
+    is_full: bool,
 }
+
+/// How many rounds confirm that nothing new comes.
+const CONFIRMED: usize = 2;
+
+/// After so many rounds something new in each does not keep a run going.
+const ENOUGH: usize = 16;
 
 /// Longer than most queues, so that marks are seldom made anew before they can have come round.
 const PATIENCE: usize = 1 << 20;
@@ -55,7 +75,9 @@ impl Rounds {
             most,
             marks: HashMap::new(),
             scopes: HashMap::new(),
+            is_full: false,
             row: 0,
+            known: 0,
             put_back: 0,
             patience,
         }
@@ -64,26 +86,39 @@ impl Rounds {
     /// Whether `delivery` has been looked at before.
     pub(super) fn know(&mut self, delivery: &Delivery) -> bool {
         let known = self.recognise(delivery);
-        self.row = if known { self.row + 1 } else { 0 };
+        if known {
+            self.row += 1;
+            self.known += 1;
+        }
         known
+    }
+
+    /// Notes that something came which had been in the queue all the time, and is new.
+    pub(super) fn meet_new(&mut self) {
+        self.row = 0;
     }
 
     /// Whether the queue has gone round. Where it has lanes, each that put something back has to, and
     /// then for a good while nothing new may come: others may never have put anything back.
     pub(super) fn are_complete(&self) -> bool {
-        let without_lanes = self.scopes.len() == 1 && self.scopes.contains_key(&None);
-        !self.scopes.is_empty()
-            && self.scopes.values().all(Round::is_complete)
-            && (without_lanes || self.row >= self.marks.len())
+        if self.scopes.is_empty() || !self.scopes.values().all(Round::is_complete) {
+            return false;
+        }
+        let copies: usize = self.scopes.values().map(|round| round.copies).sum();
+        if self.is_full {
+            let without_lanes = self.scopes.len() == 1 && self.scopes.contains_key(&None);
+            return without_lanes || self.row >= copies;
+        }
+        self.row >= CONFIRMED * copies || self.known >= ENOUGH * copies
     }
 
     fn recognise(&mut self, delivery: &Delivery) -> bool {
         let Some(mark) = self.marks.get_mut(&self.fingerprints.of(delivery)) else {
             let scope = self.scopes.get(&scope(delivery));
-            return scope.is_some_and(Round::is_complete);
+            return scope.is_some_and(|round| round.is_full && round.is_complete());
         };
-        if !mark.met {
-            mark.met = true;
+        if mark.met < mark.copies {
+            mark.met += 1;
             if let Some(round) = self.scopes.get_mut(&mark.scope) {
                 round.met += 1;
             }
@@ -91,33 +126,50 @@ impl Rounds {
         true
     }
 
-    /// Notes that `delivery` went to the tail.
-    pub(super) fn put_back(&mut self, delivery: &Delivery) {
+    /// Notes that `delivery` went to the tail, `again` where it was known.
+    pub(super) fn put_back(&mut self, delivery: &Delivery, again: bool) {
         self.put_back += 1;
         if self.put_back > self.patience {
             self.marks.clear();
             self.scopes.clear();
+            self.is_full = false;
+            self.known = 0;
             self.put_back = 1;
             self.patience = self.patience.saturating_mul(2);
         }
         let scope = scope(delivery);
+        let fingerprint = self.fingerprints.of(delivery);
+        if let Some(mark) = self.marks.get_mut(&fingerprint) {
+            if !again {
+                mark.copies += 1;
+                let round = self.scopes.entry(mark.scope).or_default();
+                round.copies += 1;
+            }
+            return;
+        }
         if !self.scopes.contains_key(&scope) && self.scopes.len() >= SCOPES {
+            self.is_full = true;
             return;
         }
         let round = self.scopes.entry(scope).or_default();
-        if round.marks < self.most {
-            let mark = Mark { scope, met: false };
-            let fingerprint = self.fingerprints.of(delivery);
-            if self.marks.insert(fingerprint, mark).is_none() {
-                round.marks += 1;
-            }
+        if round.copies >= self.most {
+            round.is_full = true;
+            self.is_full = true;
+            return;
         }
+        round.copies += 1;
+        let mark = Mark {
+            scope,
+            copies: 1,
+            met: 0,
+        };
+        self.marks.insert(fingerprint, mark);
     }
 }
 
 impl Round {
     fn is_complete(&self) -> bool {
-        self.marks > 0 && self.met >= self.marks - self.marks / 10
+        self.copies > 0 && self.met >= self.copies - self.copies / 10
     }
 }
 
@@ -143,7 +195,7 @@ mod tests {
 
     fn put_back(rounds: &mut Rounds, numbers: impl IntoIterator<Item = usize>) {
         for number in numbers {
-            rounds.put_back(&message(number));
+            rounds.put_back(&message(number), false);
         }
     }
 
@@ -171,7 +223,7 @@ mod tests {
     #[test]
     fn some_that_somebody_else_took_do_not_keep_it_going() {
         let mut rounds = Rounds::new(20);
-        put_back(&mut rounds, 0..20);
+        put_back(&mut rounds, 0..21);
         for number in 0..17 {
             rounds.know(&message(number));
         }
@@ -183,12 +235,12 @@ mod tests {
     #[test]
     fn marks_that_never_come_again_are_made_anew() {
         let mut rounds = Rounds::with_patience(2, 10);
-        put_back(&mut rounds, 0..12);
+        put_back(&mut rounds, 0..13);
         assert!(!rounds.know(&message(0)));
         assert!(rounds.know(&message(10)) && rounds.know(&message(11)));
         assert!(rounds.are_complete());
         // The next ones are waited for twice as long.
-        put_back(&mut rounds, 12..30);
+        put_back(&mut rounds, 13..30);
         assert!(rounds.are_complete());
         put_back(&mut rounds, [30]);
         assert!(!rounds.are_complete());
@@ -198,8 +250,8 @@ mod tests {
     fn each_scope_goes_round_by_itself() {
         let mut rounds = Rounds::new(2);
         for number in 0..3 {
-            rounds.put_back(&in_lane(1, number));
-            rounds.put_back(&in_lane(2, 10 + number));
+            rounds.put_back(&in_lane(1, number), false);
+            rounds.put_back(&in_lane(2, 10 + number), false);
         }
         // A copy may land in another scope than its own.
         assert!(rounds.know(&in_lane(2, 0)) && rounds.know(&in_lane(1, 1)));
@@ -207,9 +259,50 @@ mod tests {
         assert!(!rounds.know(&in_lane(2, 12)), "scope 2 has not");
         assert!(rounds.know(&in_lane(2, 10)) && rounds.know(&in_lane(2, 11)));
         assert!(!rounds.know(&in_lane(3, 20)), "scope 3 put nothing back");
+        rounds.meet_new();
         for number in 0..4 {
             assert!(!rounds.are_complete(), "{number}");
             assert!(rounds.know(&in_lane(1, number)));
+        }
+        assert!(rounds.are_complete());
+    }
+
+    #[test]
+    fn where_all_is_remembered_a_second_round_confirms_the_first() {
+        let mut rounds = Rounds::new(20);
+        put_back(&mut rounds, 0..10);
+        let round = |rounds: &mut Rounds| (0..10).all(|number| rounds.know(&message(number)));
+        assert!(round(&mut rounds) && !rounds.are_complete());
+        assert!(!rounds.know(&message(10)), "nor is all known now");
+        rounds.meet_new();
+        put_back(&mut rounds, [10]);
+        assert!(round(&mut rounds) && rounds.know(&message(10)));
+        assert!(round(&mut rounds) && !rounds.are_complete());
+        assert!(rounds.know(&message(10)) && rounds.are_complete());
+    }
+
+    #[test]
+    fn each_copy_counts() {
+        let mut rounds = Rounds::new(20);
+        put_back(&mut rounds, [1, 1, 1, 1]);
+        for met in 0..8 {
+            assert!(!rounds.are_complete(), "{met}");
+            assert!(rounds.know(&message(1)));
+            // Known ones that go to the tail again are no further copies.
+            rounds.put_back(&message(1), true);
+        }
+        assert!(rounds.are_complete());
+    }
+
+    #[test]
+    fn something_new_in_each_round_does_not_keep_it_going_for_ever() {
+        let mut rounds = Rounds::new(20);
+        put_back(&mut rounds, 0..10);
+        for turn in 0..16 {
+            assert!(!rounds.are_complete(), "{turn}");
+            assert!((0..10).all(|number| rounds.know(&message(number))));
+            assert!(!rounds.know(&message(100 + turn)));
+            rounds.meet_new();
         }
         assert!(rounds.are_complete());
     }

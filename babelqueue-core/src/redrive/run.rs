@@ -15,6 +15,9 @@ use crate::transport::{
 /// How long the broker gets to take everything back at the end.
 const CLOSING: Duration = Duration::from_secs(10);
 
+/// How many messages that stay are remembered at least, however small the window is.
+const MARKS: usize = 1_000;
+
 /// One run over a queue.
 pub(super) struct Run<'r, F> {
     redrive: &'r Redrive,
@@ -45,7 +48,7 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
             receiver,
             settler,
             held: Held::new(),
-            rounds: Rounds::new(redrive.window),
+            rounds: Rounds::new(redrive.window.max(MARKS)),
             left,
         };
         let ended = run.through().await;
@@ -113,8 +116,11 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
             }
             self.left -= 1;
             let Judgement { item, moved } = self.judge.judge(&delivery);
-            if let Some(settlement) = moved {
-                items.push(item);
+            if !matches!(item.fate, Fate::TooNew | Fate::MovedBefore) {
+                self.rounds.meet_new();
+            }
+            if let Some((settlement, mark)) = moved {
+                items.push((item, mark));
                 moves.push((delivery, settlement));
             } else {
                 self.tell(item);
@@ -123,9 +129,12 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
         }
         let answers = settle(&*self.settler, moves).await;
         let mut failed = None;
-        for (item, answer) in items.into_iter().zip(answers) {
+        for ((item, mark), answer) in items.into_iter().zip(answers) {
             match answer {
-                Ok(Settled::Done | Settled::LaneRewound) => self.tell(item),
+                Ok(Settled::Done | Settled::LaneRewound) => {
+                    self.judge.has_moved(mark);
+                    self.tell(item);
+                }
                 Ok(Settled::Fenced) => self.tell(Item {
                     fate: Fate::Lost,
                     bypassed: false,
@@ -144,7 +153,7 @@ impl<'r, F: FnMut(Item) + Send> Run<'r, F> {
     async fn put_back(&mut self, most: usize) -> Result<(), Error> {
         let kept = self.held.take(most);
         for kept in &kept {
-            self.rounds.put_back(&kept.delivery);
+            self.rounds.put_back(&kept.delivery, kept.again);
         }
         let copies = kept.into_iter().map(|kept| {
             let settlement = Settlement::DeadLetter {

@@ -1,3 +1,4 @@
+mod alike;
 mod group;
 
 use std::sync::Mutex;
@@ -442,7 +443,7 @@ async fn what_fails_again_meanwhile_is_left_for_the_next_run() {
             skipped: 2
         }
     );
-    assert_eq!(fates(&report)[2..], [Fate::TooNew; 2]);
+    assert_eq!(fates(&report)[2..], [Fate::TooNew, Fate::MovedBefore]);
     assert_eq!(memory.depth(DLQ).total(), 2);
 }
 
