@@ -19,6 +19,7 @@ use crate::flag::Flag;
 use crate::handler::{
     Blocking, Failure, Function, Handler, Incoming, Layer, Outcome, State, Surroundings,
 };
+use crate::headers::trim_blanks;
 use crate::random::Random;
 use crate::retry::Retry;
 use crate::transport::Transport;
@@ -122,7 +123,8 @@ impl Worker {
         self
     }
 
-    /// How long, after that, the last settlements may take: 5 seconds by default.
+    /// How long, once no handler runs any more, the last settlements and the leaving may take: 5
+    /// seconds by default.
     pub fn flush_timeout(mut self, timeout: Duration) -> Self {
         self.settings.flush_timeout = timeout;
         self
@@ -165,7 +167,8 @@ impl Worker {
         self
     }
 
-    /// Handles messages of type `T`.
+    /// Handles messages of type `T`. Blanks around its URN are left out, as where it is published
+    /// (contract §5.2).
     pub fn handle<T, F, Fut, R>(self, handler: F) -> Self
     where
         T: Message + DeserializeOwned + 'static,
@@ -173,10 +176,10 @@ impl Worker {
         Fut: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Outcome>,
     {
-        self.handle_urn(T::URN, handler)
+        self.handle_urn(trim_blanks(T::URN), handler)
     }
 
-    /// Handles messages of a URN that is known only at run time. `T` is what `data` is read into;
+    /// Handles messages of a URN that is known only at run time, compared byte for byte. `T` is what `data` is read into;
     /// [`serde_json::Value`] takes any.
     pub fn handle_urn<T, F, Fut, R>(self, urn: impl Into<String>, handler: F) -> Self
     where
@@ -196,7 +199,7 @@ impl Worker {
         F: Fn(Incoming<T>) -> Result<R, Failure> + Send + Sync + 'static,
         R: Into<Outcome>,
     {
-        self.handle_blocking_urn(T::URN, handler)
+        self.handle_blocking_urn(trim_blanks(T::URN), handler)
     }
 
     /// The same for a URN that is known only at run time.

@@ -1,3 +1,4 @@
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,7 @@ impl Settings {
             }
             queues.push(QueuePlan::new(name, policy, prefetch, capabilities)?);
         }
+        refuse_rings(&queues)?;
         Ok(Plan {
             queues,
             concurrency,
@@ -139,6 +141,30 @@ impl QueuePlan {
             options,
         })
     }
+}
+
+/// Refuses dead-letter queues that lead back to where they began: what fails in all of them would go
+/// round for ever.
+fn refuse_rings(queues: &[QueuePlan]) -> Result<(), Error> {
+    let next = |from: &QueuePlan| {
+        let target = from.options.dead_letter.as_ref()?;
+        queues.iter().find(|queue| queue.name == *target)
+    };
+    for first in queues {
+        let mut way = format!("`{}`", first.name);
+        let mut at = first;
+        // A way that does not lead back to its first queue ends, or runs into another ring.
+        for _ in queues {
+            let Some(queue) = next(at) else { break };
+            let _ = write!(way, " to `{}`", queue.name);
+            if queue.name == first.name {
+                let problem = format!("leads in a ring, {way}, expected one with an end");
+                return Err(Error::config("dead_letter_queue", problem));
+            }
+            at = queue;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a message can be sent round again at all: the one delivery may be the last, and only what
@@ -276,6 +302,30 @@ mod tests {
         let policy = Policy::default().dead_letter_queue("a");
         let queues = vec![(Arc::from("a"), Some(policy))];
         assert!(problem(Settings { queues, ..base }).contains("dead_letter_queue"));
+    }
+
+    #[test]
+    fn dead_letter_queues_that_lead_in_a_ring_are_refused() {
+        let dead = |queue: &str| Policy::default().dead_letter(true).dead_letter_queue(queue);
+        let queues = |ways: &[(&str, &str)]| Settings {
+            queues: (ways.iter())
+                .map(|(from, to)| (Arc::from(*from), Some(dead(to))))
+                .collect(),
+            ..Settings::default()
+        };
+        let ring = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "a")];
+        assert_eq!(
+            problem(queues(&ring)),
+            "invalid configuration: `dead_letter_queue` leads in a ring, \
+             `a` to `b` to `c` to `a`, expected one with an end"
+        );
+        let chain = [("x", "a"), ("a", "b"), ("b", "c")];
+        assert!(queues(&chain).plan(&capabilities()).is_ok());
+        // With dead-lettering off nothing goes there.
+        let mut off = queues(&[("a", "b")]);
+        let policy = dead("a").dead_letter(false);
+        off.queues.push((Arc::from("b"), Some(policy)));
+        assert!(off.plan(&capabilities()).is_ok());
     }
 
     #[test]

@@ -365,6 +365,25 @@ async fn a_handler_takes_its_urn_at_run_time_and_publishes_on() {
     assert_eq!(next.data::<Order>().unwrap().id, 2);
 }
 
+/// A producer leaves the blanks out, and so has a handler to.
+#[tokio::test(start_paused = true)]
+async fn blanks_around_the_urn_of_a_type_are_on_neither_side() {
+    #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    struct Blank {}
+
+    impl Message for Blank {
+        const URN: &'static str = " urn:test:blank\t";
+    }
+
+    let memory = Memory::new();
+    let producer = Producer::new(memory.clone()).queue("q");
+    producer.publish(&Blank {}).await.unwrap();
+    let worker = Worker::new(memory).queue("q");
+    let worker = worker.handle(|_: Incoming<Blank>| async { Ok(()) });
+    let stopped = worker.run_until(tokio::time::sleep(Duration::from_secs(1)));
+    assert_eq!(stopped.await.unwrap().counts.handled, 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn data_that_does_not_fit_is_a_failure_that_names_the_field() {
     let memory = Memory::new();
