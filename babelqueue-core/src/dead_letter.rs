@@ -6,9 +6,15 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 
 use crate::Error;
+use crate::bounded_text::cut;
 use crate::envelope::LANG;
 use crate::json::{self, Kind};
 use crate::transport::DeadLetterNaming;
+
+/// How long the texts of a block are at most, in bytes: what is longer is cut between two characters
+/// when the block is written, and an ellipsis stands for the rest. So no error can make a record much
+/// larger than its message (control characters are escaped, which takes six bytes for one).
+pub const TEXT_LIMIT: usize = 4096;
 
 /// Why a message was dead-lettered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,9 +51,9 @@ impl fmt::Display for Reason {
 pub struct DeadLetter {
     /// Why.
     pub reason: Reason,
-    /// What went wrong, in words.
+    /// What went wrong, in words; written up to [`TEXT_LIMIT`].
     pub error: Option<String>,
-    /// The error's type, as the language names it.
+    /// The error's type, as the language names it; written up to [`TEXT_LIMIT`].
     pub exception: Option<String>,
     /// When, in milliseconds since the Unix epoch.
     pub failed_at: i64,
@@ -114,7 +120,7 @@ impl DeadLetter {
 
 fn write_nullable(out: &mut Vec<u8>, text: Option<&str>) {
     match text {
-        Some(text) => json::write_string(out, text),
+        Some(text) => json::write_string(out, &cut(text)),
         None => out.extend_from_slice(b"null"),
     }
 }
@@ -221,6 +227,19 @@ mod tests {
             String::from_utf8(full.to_json()).unwrap(),
             r#"{"reason":"unknown_urn","error":"a\"\n☕","exception":"E","failed_at":5,"original_queue":"orders","attempts":3,"lang":null}"#
         );
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let long = "é".repeat(TEXT_LIMIT);
+        let block = DeadLetter::new(Reason::Failed, "orders", 3, 5)
+            .error(&*long)
+            .exception(&*long)
+            .to_json();
+        let read = Recorded::read(std::str::from_utf8(&block).unwrap()).unwrap();
+        for text in [read.error.unwrap(), read.exception.unwrap()] {
+            assert!(text.ends_with("é…") && text.len() <= TEXT_LIMIT, "{text}");
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@
 //! | test handlers | `harness`, with the feature of that name |
 //! | write a transport | [`transport`], and `test_kit`, with the feature `test-kit` |
 
+mod bounded_text;
 pub mod clock;
 pub mod dead_letter;
 pub mod decide;

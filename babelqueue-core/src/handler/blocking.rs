@@ -2,6 +2,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::de::DeserializeOwned;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -12,8 +13,8 @@ use super::{Context, Failure, Handler, HandlerFuture, Incoming, Outcome};
 /// does not stall the runtime.
 ///
 /// Once it has started it cannot be aborted. Its lease is renewed until it returns or the stop's
-/// deadline passes; then it is reported, not given back. A timeout around it ends the wait, not the
-/// work.
+/// deadline passes; then it is reported, not given back. One that still waits for its thread is given
+/// back. A timeout around it ends the wait, not the work.
 pub struct Blocking<F, T> {
     function: Arc<F>,
     payload: PhantomData<fn(T)>,
@@ -43,11 +44,18 @@ where
     fn call(&self, context: Context) -> HandlerFuture {
         let function = Arc::clone(&self.function);
         Box::pin(async move {
-            let mut thread = Thread(spawn_blocking(move || {
+            let turn = context.turn().cloned().unwrap_or_default();
+            turn.wait();
+            let begun = Arc::clone(&turn);
+            let call = spawn_blocking(move || {
+                if !begun.begin() {
+                    return Err(Failure::msg("nobody waits for it any more"));
+                }
                 let incoming = Incoming::read(context)?;
                 function(incoming).map(Into::into)
-            }));
-            match (&mut thread.0).await {
+            });
+            let mut thread = Thread { call, turn };
+            match (&mut thread.call).await {
                 Ok(result) => result,
                 Err(error) => match error.try_into_panic() {
                     Ok(payload) => resume_unwind(payload),
@@ -63,11 +71,56 @@ where
 }
 
 /// A call that has not started yet never starts once nobody waits for it.
-struct Thread(JoinHandle<Result<Outcome, Failure>>);
+struct Thread {
+    call: JoinHandle<Result<Outcome, Failure>>,
+    turn: Arc<Turn>,
+}
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.0.abort();
+        self.call.abort();
+        self.turn.give_up();
+    }
+}
+
+/// Whether a blocking call has got its thread: there may be fewer threads than calls. One that has
+/// not is as good as never made, and its message can be given back.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(AtomicU8);
+
+const UNASKED: u8 = 0;
+const WAITING: u8 = 1;
+const BEGUN: u8 = 2;
+const GIVEN_UP: u8 = 3;
+
+impl Turn {
+    /// A call waits for its thread. One that was given up before may be made anew.
+    fn wait(&self) {
+        for from in [UNASKED, GIVEN_UP] {
+            self.turn(from, WAITING);
+        }
+    }
+
+    /// The call has its thread. False where nobody waits for it any more.
+    fn begin(&self) -> bool {
+        self.turn(WAITING, BEGUN);
+        self.0.load(Ordering::SeqCst) != GIVEN_UP
+    }
+
+    /// Nobody waits for the call any more.
+    fn give_up(&self) {
+        self.turn(WAITING, GIVEN_UP);
+    }
+
+    /// Whether it has not begun, and never will.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == GIVEN_UP
+    }
+
+    fn turn(&self, from: u8, to: u8) {
+        // Where it is something else, that is how it stays.
+        let order = Ordering::SeqCst;
+        let _ = self.0.compare_exchange(from, to, order, order);
     }
 }
 

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{MissingState, State};
+use super::{MissingState, State, Turn};
 use crate::clock::{Clock, SystemClock};
 use crate::envelope::Envelope;
 use crate::flag::Flag;
@@ -20,6 +20,8 @@ pub struct Context {
     delivery: Arc<Delivery>,
     attempts: u32,
     surroundings: Arc<Surroundings>,
+    /// For a blocking handler under a worker, which wants to know whether it has begun.
+    turn: Option<Arc<Turn>>,
 }
 
 /// What all messages of a worker have in common.
@@ -71,7 +73,17 @@ impl Context {
             delivery,
             attempts,
             surroundings,
+            turn: None,
         }
+    }
+
+    pub(crate) fn with_turn(mut self, turn: Option<Arc<Turn>>) -> Self {
+        self.turn = turn;
+        self
+    }
+
+    pub(super) fn turn(&self) -> Option<&Arc<Turn>> {
+        self.turn.as_ref()
     }
 
     /// The message.

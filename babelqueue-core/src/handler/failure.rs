@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Outcome;
+use super::caught::discard_payload;
+use super::report::report;
 use crate::BoxError;
 
 /// Why a handler failed: any error at all, with what should become of the message.
@@ -88,20 +90,12 @@ impl Failure {
     }
 
     /// The error and what it came from, in one line: as it is logged, and stands in the dead-letter
-    /// record.
+    /// record. Never longer than [`TEXT_LIMIT`], and never a panic: an error whose own text cannot be
+    /// had says so.
+    ///
+    /// [`TEXT_LIMIT`]: crate::dead_letter::TEXT_LIMIT
     pub fn report(&self) -> String {
-        let mut report = self.to_string();
-        let mut cause = self.inner.error.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            // Many errors name their source in their own text.
-            if !report.ends_with(&text) {
-                report.push_str(": ");
-                report.push_str(&text);
-            }
-            cause = error.source();
-        }
-        report
+        report(&*self.inner.error)
     }
 
     /// A failure whose error is one of this crate's: its name alone stands for its type.
@@ -110,8 +104,10 @@ impl Failure {
     }
 
     /// What a panic leaves behind.
-    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
-        Self::named(Panicked::new(payload), "Panicked")
+    pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Self {
+        let panicked = Panicked::new(&*payload);
+        discard_payload(payload);
+        Self::named(panicked, "Panicked")
     }
 
     /// A failure from an error of that type.
@@ -176,6 +172,7 @@ impl Panicked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dead_letter::TEXT_LIMIT;
 
     #[derive(Debug, thiserror::Error)]
     #[error("no answer")]
@@ -211,6 +208,45 @@ mod tests {
     }
 
     #[test]
+    fn a_report_has_an_end_whatever_the_error_does() {
+        enum Rude {
+            Ring,
+            Long,
+            Fails,
+            Panics,
+        }
+        impl fmt::Display for Rude {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("rude")?;
+                match self {
+                    Self::Ring => Ok(()),
+                    Self::Long => loop {
+                        f.write_str("☕")?;
+                    },
+                    Self::Fails => Err(fmt::Error),
+                    Self::Panics => panic!("no text"),
+                }
+            }
+        }
+        impl fmt::Debug for Rude {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("Rude")
+            }
+        }
+        impl StdError for Rude {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(self)
+            }
+        }
+        let report = |error: Rude| Failure::from(error).report();
+        assert_eq!(report(Rude::Ring), "rude");
+        let long = report(Rude::Long);
+        assert!(long.ends_with("☕…") && long.len() <= TEXT_LIMIT, "{long}");
+        assert!(report(Rude::Fails).contains("its Display failed"));
+        assert!(report(Rude::Panics).contains("it panicked"));
+    }
+
+    #[test]
     fn the_handler_says_what_becomes_of_the_message() {
         let later = Failure::msg("busy").retry_after(Duration::from_secs(9));
         assert_eq!(later.outcome(), Outcome::RetryAfter(Duration::from_secs(9)));
@@ -226,7 +262,7 @@ mod tests {
             (Box::new(7_u8), "the handler panicked: no message"),
         ];
         for (payload, expected) in texts {
-            let failure = Failure::panicked(&*payload);
+            let failure = Failure::panicked(payload);
             assert_eq!(failure.to_string(), expected);
             assert_eq!(failure.exception(), "Panicked");
         }

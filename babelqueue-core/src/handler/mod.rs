@@ -20,18 +20,22 @@
 //! ```
 
 mod blocking;
+mod caught;
 mod context;
 mod failure;
 mod function;
 mod incoming;
 pub mod layers;
 mod outcome;
+mod report;
 mod state;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 pub use blocking::Blocking;
+pub(crate) use blocking::Turn;
+pub(crate) use caught::{caught, clear_away, discard, poll_caught};
 pub use context::Context;
 pub(crate) use context::Surroundings;
 pub use failure::{Failure, Panicked};

@@ -39,6 +39,9 @@ pub use memory::MemoryStore;
 use crate::Error;
 
 /// Where ids of handled messages are kept. The id is `meta.id` verbatim, never the trace id.
+///
+/// Each call has to end in a time of its own, with an error if need be: no timeout stands around it
+/// (the order in [`layers`](crate::handler::layers)), and a handler that has succeeded waits for it.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Whether `id` is remembered.

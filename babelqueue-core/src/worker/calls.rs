@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::held::Key;
@@ -68,7 +69,13 @@ pub(super) async fn receive(
         batch = receiver.receive(max) => Some(batch),
     };
     match batch {
-        Some(batch) => Intaken::Received(receiver, batch),
+        Some(batch) => {
+            // A receiver that gives nothing and does not wait must leave the others their turn.
+            if batch.as_ref().is_ok_and(Vec::is_empty) {
+                yield_now().await;
+            }
+            Intaken::Received(receiver, batch)
+        }
         None => Intaken::Interrupted(Some(receiver)),
     }
 }

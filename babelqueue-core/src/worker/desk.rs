@@ -6,6 +6,7 @@ use tracing::Level;
 use super::routes::Routes;
 use super::status::Fate;
 use super::task::Report;
+use crate::bounded_text::cut;
 use crate::decide::{Case, Decision, Dispatch, Event, Material, Policy, Refused, decide};
 use crate::envelope::Envelope;
 use crate::handler::{Failure, Outcome, Surroundings};
@@ -131,6 +132,12 @@ impl Desk {
         why: Why<'_>,
     ) -> Settling {
         let shared = &*self.shared;
+        // A sender's text (a URN, a member's name) can be as long as the message.
+        let error = why.error.map(cut);
+        let why = Why {
+            error: error.as_deref(),
+            ..why
+        };
         let decision = decide(case, &self.policy, shared.rules, shared.random.unit());
         log(decision, case, delivery, envelope, why);
         let settlement = decision.settlement(&Material {

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
@@ -14,6 +15,7 @@ use super::status::{Counts, Fate, Status};
 use super::stop::later;
 use super::task::{News, Report};
 use crate::Error;
+use crate::envelope::Envelope;
 use crate::random::Random;
 use crate::transport::{Delivery, Receiver, Settled, Settlement};
 
@@ -40,6 +42,7 @@ pub(super) struct Queue {
     reconnecting_since: Option<Instant>,
     reconnect: Backoff,
     after_settle: Backoff,
+    after_break: Backoff,
     stopping: bool,
 }
 
@@ -88,6 +91,7 @@ impl Queue {
             reconnecting_since: None,
             reconnect: backoff,
             after_settle: backoff,
+            after_break: backoff,
             stopping: false,
         }
     }
@@ -127,7 +131,8 @@ impl Queue {
         let ahead = self
             .prefetch
             .saturating_sub(self.buffer.len() + self.running);
-        let unsettled = (2 * self.prefetch).saturating_sub(self.held.len());
+        let most = self.prefetch.saturating_mul(2);
+        let unsettled = most.saturating_sub(self.held.len());
         ahead.min(unsettled)
     }
 
@@ -215,7 +220,7 @@ impl Queue {
     }
 
     /// Takes in what a task has to say.
-    pub(super) fn reported(&mut self, report: Report) {
+    pub(super) fn reported(&mut self, report: Report, random: &Random) {
         let Some(entry) = self.held.get_mut(report.key) else {
             return;
         };
@@ -231,10 +236,15 @@ impl Queue {
         self.running -= 1;
         match report.news {
             News::Blocking => {}
-            News::Done((settlement, fate)) => self.done(report.key, settlement, fate),
+            News::Done((settlement, fate)) => {
+                self.after_break.reset();
+                self.done(report.key, settlement, fate);
+            }
             // What it had begun goes on without its task, and is nobody's to give back.
+            News::GivenUp => self.give_back(report.key),
             News::Aborted if goes_on => self.left_behind += 1,
-            News::Aborted => self.give_back(report.key),
+            News::Aborted if self.stopping => self.give_back(report.key),
+            News::Aborted => self.broken(report.key, random),
             News::Refused => {
                 self.counts.lost += 1;
                 self.end(report.key);
@@ -256,6 +266,19 @@ impl Queue {
 
     fn give_back(&mut self, key: Key) {
         self.done(key, Settlement::release(), Fate::Released);
+    }
+
+    /// A task that nobody aborted ended without a verdict: what decides has panicked, a clock of the
+    /// user's for one. The message comes again, but not at once.
+    fn broken(&mut self, key: Key, random: &Random) {
+        let delay = self.after_break.next(random);
+        error!(
+            queue = &*self.name,
+            ?delay,
+            "what becomes of a message could not be decided: it is given back, and receiving pauses"
+        );
+        self.pause_until(later(Instant::now(), delay));
+        self.give_back(key);
     }
 
     fn leave_lane(&mut self, key: Key) {
@@ -306,12 +329,7 @@ impl Queue {
                 Err(failure) => {
                     failed += 1;
                     self.counts.unsettled += 1;
-                    error!(
-                        queue = &*self.name,
-                        error = &failure as &dyn std::error::Error,
-                        ?fate,
-                        "a settlement failed; the message comes back"
-                    );
+                    self.log_unsettled(key, fate, &failure);
                 }
             }
             self.end(key);
@@ -323,6 +341,23 @@ impl Queue {
             warn!(queue = &*self.name, failed, ?delay, "receiving pauses");
             self.pause_until(later(now, delay));
         }
+    }
+
+    /// Says which message comes back, and why. One whose record the broker never takes comes back for
+    /// ever (contract §7.8): somebody has to see to it.
+    fn log_unsettled(&mut self, key: Key, fate: Fate, failure: &Error) {
+        let body = self.held.get_mut(key).map(|entry| &entry.delivery.body);
+        let envelope = body.and_then(|body| Envelope::decode(body.clone()).ok());
+        let id = envelope.as_ref().and_then(|decoded| decoded.envelope.id());
+        error!(
+            queue = &*self.name,
+            error = failure as &dyn std::error::Error,
+            ?fate,
+            id = id.as_deref(),
+            body_bytes = body.map(Bytes::len),
+            permanent = matches!(failure, Error::Message { .. }),
+            "a settlement failed; the message comes back"
+        );
     }
 
     // Leases.

@@ -92,6 +92,7 @@ impl Run {
         self.signals.push(Signal::Stop.when(stop));
         self.signals.push(Signal::Force.when(force));
         loop {
+            self.flush();
             self.pump();
             if self.is_over() {
                 return self.end();
@@ -228,7 +229,7 @@ impl Run {
     }
 
     fn reported(&mut self, report: Report) {
-        self.queues[report.queue].reported(report);
+        self.queues[report.queue].reported(report, &self.shared.random);
     }
 
     fn settled(&mut self, queue: usize, answer: SettleAnswer) {
@@ -336,6 +337,17 @@ impl Run {
             queue.stop();
         }
         info!(running = self.running(), "stopping");
+    }
+
+    /// Where a stop has no handler to wait for any more, only the last settlements and the receivers
+    /// are left, and their time begins.
+    fn flush(&mut self) {
+        let running = self.running();
+        if let Some(stop) = &mut self.stop
+            && running == 0
+        {
+            stop.flush(Instant::now());
+        }
     }
 
     /// Waits for no handler any more; what is left of the time is for the last settlements.

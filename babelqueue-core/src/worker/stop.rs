@@ -110,7 +110,7 @@ pub(super) struct Stop {
     pub(super) failure: Option<Error>,
     deadline: Instant,
     flush: Duration,
-    /// When the wait for the last settlements ends, once the handlers are aborted.
+    /// When the wait for the last settlements ends, once no handler runs or all are aborted.
     flush_limit: Option<Instant>,
 }
 
@@ -142,11 +142,16 @@ impl Stop {
 
     /// The handlers were aborted, this many of them.
     pub(super) fn aborted(&mut self, now: Instant, handlers: usize, reason: StopReason) {
-        if self.flush_limit.is_none() {
-            self.flush_limit = Some(later(now, self.flush));
-        }
+        self.flush(now);
         if handlers > 0 {
             self.reason = reason;
+        }
+    }
+
+    /// No handler is waited for from now on, or from earlier.
+    pub(super) fn flush(&mut self, now: Instant) {
+        if self.flush_limit.is_none() {
+            self.flush_limit = Some(later(now, self.flush));
         }
     }
 

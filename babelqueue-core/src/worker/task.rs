@@ -1,14 +1,14 @@
 //! What happens to one delivery between the buffer and its settlement, in a task of its own.
 
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Poll;
 
 use super::desk::{Desk, Settling, Sorted};
 use super::held::Key;
 use crate::decide::{Dispatch, classify};
-use crate::handler::{Context, Failure, HandlerFuture, Outcome};
+use crate::handler::{
+    Context, Failure, HandlerFuture, Outcome, Turn, caught, clear_away, discard, poll_caught,
+};
 use crate::transport::Delivery;
 
 /// What a task tells the worker's loop of its delivery.
@@ -29,6 +29,8 @@ pub(super) enum News {
     Refused,
     /// The task was aborted before the handler was done.
     Aborted,
+    /// The same, and what would have gone on all the same had not begun.
+    GivenUp,
 }
 
 /// One delivery's task. Whatever happens to it, it reports: dropped half-way, that it was aborted.
@@ -36,6 +38,8 @@ pub(super) struct Task {
     desk: Arc<Desk>,
     key: Key,
     delivery: Arc<Delivery>,
+    /// Of a handler that blocks.
+    turn: Option<Arc<Turn>>,
     reported: bool,
 }
 
@@ -45,6 +49,7 @@ impl Task {
             desk,
             key,
             delivery,
+            turn: None,
             reported: false,
         }
     }
@@ -60,10 +65,9 @@ impl Task {
             let news = match self.open() {
                 Opened::Ended(news) => news,
                 Opened::Handling(mut handling, sorted) => {
-                    let result = poll_fn(|cx| poll(&mut handling, cx)).await;
-                    // What a handler leaves behind can panic as well.
-                    let result = caught(|| drop(handling)).and(result);
-                    News::Done(self.desk.conclude(&self.delivery, &sorted, &result))
+                    let result = poll_fn(|cx| poll_caught(&mut handling, cx)).await;
+                    let result = clear_away(handling, result);
+                    self.conclude(&sorted, result)
                 }
             };
             self.reported = true;
@@ -73,29 +77,41 @@ impl Task {
 
     /// Begin, gate, verdict, decode, route, handler: the same order on every binding
     /// (contract §7.2).
-    fn open(&self) -> Opened {
+    fn open(&mut self) -> Opened {
         let (desk, delivery) = (&*self.desk, &*self.delivery);
-        if !desk.settler.begin(delivery) {
+        let begun = caught(|| desk.settler.begin(delivery));
+        if let Ok(false) = begun {
             return Opened::Ended(News::Refused);
         }
         let dispatch = match classify(delivery, desk.shared.rules) {
             Ok(dispatch) => dispatch,
             Err(refused) => return Opened::Ended(News::Done(desk.refuse(delivery, &refused))),
         };
+        // A transport's panic counts like a handler's: given back, the delivery would come again at
+        // once, for ever.
+        if let Err(failure) = begun {
+            return Opened::Ended(self.conclude(&Sorted::of(&dispatch), Err(failure)));
+        }
         let Some(route) = desk.shared.routes.find(&dispatch.route(&delivery.facts)) else {
             return Opened::Ended(News::Done(desk.unknown(delivery, &dispatch)));
         };
         if route.blocking {
+            self.turn = Some(Arc::default());
             self.report(News::Blocking);
         }
         let sorted = Sorted::of(&dispatch);
-        let context = self.context(dispatch);
+        let context = self.context(dispatch).with_turn(self.turn.clone());
         match caught(|| route.handler.call(context)) {
             Ok(handling) => Opened::Handling(handling, sorted),
-            Err(failure) => {
-                Opened::Ended(News::Done(desk.conclude(delivery, &sorted, &Err(failure))))
-            }
+            Err(failure) => Opened::Ended(self.conclude(&sorted, Err(failure))),
         }
+    }
+
+    fn conclude(&self, sorted: &Sorted, result: Result<Outcome, Failure>) -> News {
+        let settling = self.desk.conclude(&self.delivery, sorted, &result);
+        // An error can panic when it is dropped; that it failed is settled by now.
+        discard(result);
+        News::Done(settling)
     }
 
     fn context(&self, dispatch: Dispatch) -> Context {
@@ -122,7 +138,13 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         if !self.reported {
-            self.report(News::Aborted);
+            // What the handler had left is dropped by now.
+            let given_up = self.turn.as_ref().is_some_and(|turn| turn.is_given_up());
+            self.report(if given_up {
+                News::GivenUp
+            } else {
+                News::Aborted
+            });
         }
     }
 }
@@ -131,17 +153,4 @@ impl Drop for Task {
 enum Opened {
     Ended(News),
     Handling(HandlerFuture, Sorted),
-}
-
-fn poll(
-    handling: &mut HandlerFuture,
-    cx: &mut std::task::Context<'_>,
-) -> Poll<Result<Outcome, Failure>> {
-    caught(|| handling.as_mut().poll(cx)).unwrap_or_else(|failure| Poll::Ready(Err(failure)))
-}
-
-/// What `run` gives, or its panic as a failure. Nothing that a panic left half-done is looked at
-/// again.
-fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Failure::panicked(&*payload))
 }

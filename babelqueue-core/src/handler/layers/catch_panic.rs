@@ -1,10 +1,8 @@
-use std::panic::AssertUnwindSafe;
+use std::future::poll_fn;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-
 use super::from_fn;
-use crate::handler::{Failure, Handler, Layer};
+use crate::handler::{Handler, Layer, caught, clear_away, poll_caught};
 
 /// Makes a panic inside a failure ([`Panicked`](crate::handler::Panicked)) already here, so that the
 /// layers outside see it as one.
@@ -16,11 +14,10 @@ pub struct CatchPanic;
 impl Layer for CatchPanic {
     fn layer(&self, inner: Arc<dyn Handler>) -> Arc<dyn Handler> {
         let catch = from_fn(|context, inner: Arc<dyn Handler>| async move {
-            // The call itself can panic as well as its future. Nothing that it left half-done is
-            // looked at again.
-            let handling = AssertUnwindSafe(async { inner.call(context).await });
-            let caught = handling.catch_unwind().await;
-            caught.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)))
+            // The call itself can panic as well as its future, and the drop of what it leaves behind.
+            let mut handling = caught(|| inner.call(context))?;
+            let result = poll_fn(|cx| poll_caught(&mut handling, cx)).await;
+            clear_away(handling, result)
         });
         catch.layer(inner)
     }

@@ -50,7 +50,9 @@ pub(super) struct State {
     hold_settles: bool,
     hold_extends: bool,
     hold_close: bool,
+    never_waits: bool,
     refused: HashSet<u64>,
+    broken: HashSet<u64>,
     pub(super) options: Vec<SubscribeOptions>,
     /// How many deliveries each receive asked for.
     pub(super) receives: Vec<usize>,
@@ -125,6 +127,16 @@ impl Script {
     /// Has `begin` refuse the job.
     pub(super) fn refuse(&self, id: u64) {
         self.state().refused.insert(id);
+    }
+
+    /// Has receive give nothing in place of waiting.
+    pub(super) fn never_wait(&self) {
+        self.state().never_waits = true;
+    }
+
+    /// Has `begin` panic over the job.
+    pub(super) fn break_begin(&self, id: u64) {
+        self.state().broken.insert(id);
     }
 
     /// Answers the oldest settle call that is held: the same for each of its deliveries.
@@ -244,8 +256,10 @@ impl Receiver for ScriptReceiver {
     async fn receive(&mut self, max: usize) -> Result<Vec<Arc<Delivery>>, Error> {
         {
             let mut state = self.script.state();
-            state.receives.push(max);
-            state.receive_times.push(Instant::now());
+            if !state.never_waits {
+                state.receives.push(max);
+                state.receive_times.push(Instant::now());
+            }
             state.receives_in_flight += 1;
         }
         let _in_flight = InFlight(&self.script);
@@ -256,6 +270,7 @@ impl Receiver for ScriptReceiver {
             let next = self.script.state().incoming(&self.queue).pop_front();
             match next {
                 Some(next) => return next,
+                None if self.script.state().never_waits => return Ok(Vec::new()),
                 None => changed.await,
             }
         }
@@ -278,8 +293,11 @@ impl Receiver for ScriptReceiver {
 #[async_trait]
 impl Settler for Script {
     fn begin(&self, delivery: &Delivery) -> bool {
+        let id = delivery.fence.id;
+        let broken = self.state().broken.contains(&id);
+        assert!(!broken, "begin panics over job {id}");
         let mut state = self.state();
-        state.begun.push(delivery.fence.id);
+        state.begun.push(id);
         !state.refused.contains(&delivery.fence.id)
             && !delivery.is_lost()
             && !delivery.lease_is_over()

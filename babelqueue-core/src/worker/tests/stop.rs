@@ -180,6 +180,57 @@ async fn it_waits_for_the_settle_in_flight_and_for_the_receiver() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_handler_the_bound_of_the_last_settlements_runs_from_the_stop() {
+    for (hangs, in_flight) in [("settle", 1), ("close", 0)] {
+        let script = Script::new();
+        match hangs {
+            "settle" => script.hold_settles(),
+            _ => script.hold_close(),
+        }
+        let mut stage = Stage::start(script, |worker| {
+            worker
+                .shutdown_timeout(Duration::MAX)
+                .flush_timeout(4 * SECOND)
+        });
+        stage.script.jobs([1]);
+        settle_down().await;
+        stage.gates.finish([1]);
+        settle_down().await;
+        stage.stop();
+        let asked = Instant::now();
+        let script = stage.script.clone();
+        let stopped = stage.end().await.unwrap();
+        assert_eq!(asked.elapsed().as_secs(), 4, "{hangs}");
+        assert_eq!(script.state().closes[0].1, 4 * SECOND);
+        assert_eq!(stopped.in_flight, in_flight);
+        assert_eq!(stopped.reason, StopReason::Requested);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bound_of_the_last_settlements_runs_from_the_last_handler() {
+    let script = Script::new();
+    script.hold_close();
+    let mut stage = Stage::start(script, |worker| {
+        worker
+            .concurrency(2)
+            .shutdown_timeout(60 * SECOND)
+            .flush_timeout(4 * SECOND)
+    });
+    stage.script.jobs([1, 2]);
+    settle_down().await;
+    stage.stop();
+    let asked = Instant::now();
+    sleep(5 * SECOND).await;
+    stage.gates.finish([1]);
+    sleep(5 * SECOND).await;
+    stage.gates.finish([2]);
+    let stopped = stage.end().await.unwrap();
+    assert_eq!(asked.elapsed().as_secs(), 14);
+    assert_eq!(stopped.counts.handled, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn leases_are_renewed_until_the_deadline() {
     let mut stage = Stage::start(Script::new(), |worker| worker.shutdown_timeout(25 * SECOND));
     stage
@@ -284,6 +335,50 @@ async fn a_blocking_handler_is_reported_at_the_deadline_and_not_given_back() {
     assert_eq!(script.state().settled(), [(2, Settlement::Ack)]);
     assert!(!script.state().extends.is_empty(), "renewed until then");
     release.send(()).unwrap();
+}
+
+/// There is one thread for three calls.
+#[test]
+fn a_blocking_handler_that_never_got_a_thread_is_given_back() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_time()
+        .build()
+        .unwrap();
+    let (started, starts) = mpsc::channel();
+    let (release, hold) = mpsc::channel::<()>();
+    let hold = std::sync::Mutex::new(hold);
+    let script = Script::new();
+    script.jobs([1, 2, 3]);
+    let stop = async move {
+        while starts.try_recv().is_err() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let (seen, runs) = mpsc::channel();
+    let worker = Worker::new(script.clone())
+        .concurrency(3)
+        .shutdown_timeout(Duration::from_millis(50))
+        .flush_timeout(Duration::from_mins(1))
+        .handle_blocking(move |job: Incoming<Job>| {
+            seen.send(job.id).unwrap();
+            started.send(()).unwrap();
+            let _ = hold.lock().unwrap().recv();
+            Ok(())
+        });
+    let stopped = runtime.block_on(worker.run_until(stop)).unwrap();
+    assert_eq!(stopped.reason, StopReason::DeadlinePassed);
+    assert_eq!((stopped.in_flight, stopped.counts.released), (1, 2));
+    let ran = runs.recv().unwrap();
+    let mut settled = script.state().settled();
+    settled.sort_by_key(|(id, _)| *id);
+    let others = [1, 2, 3].into_iter().filter(|id| *id != ran);
+    let expected: Vec<_> = others.map(|id| (id, Settlement::release())).collect();
+    assert_eq!(settled, expected);
+    // With the thread free again, what was given back is not begun.
+    release.send(()).unwrap();
+    drop(runtime);
+    assert!(runs.recv().is_err());
 }
 
 #[tokio::test]
