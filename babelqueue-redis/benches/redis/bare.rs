@@ -54,6 +54,16 @@ impl Bare {
 
     /// Fills a ready list.
     pub(crate) async fn fill(&self, keys: &Keys, count: u32) {
+        self.fill_with(keys, count, body).await;
+    }
+
+    /// Fills one with what the Python SDK's handler wants to see, in as many bytes.
+    pub(crate) async fn fill_for_python(&self, keys: &Keys, count: u32) {
+        let expected = |_| body(0).replace("10000000", "    1042");
+        self.fill_with(keys, count, expected).await;
+    }
+
+    async fn fill_with(&self, keys: &Keys, count: u32, body: impl Fn(u32) -> String) {
         let mut connection = self.connection.clone();
         let numbers: Vec<u32> = (0..count).collect();
         for chunk in numbers.chunks(1000) {
@@ -133,8 +143,9 @@ impl Bare {
                 ..
             } => {
                 call.key(processing).key(deadlines).key(ready);
+                call.arg(members.len());
                 for member in members {
-                    call.arg(0).arg(member);
+                    call.arg(member);
                 }
             }
             Keys::Laravel {

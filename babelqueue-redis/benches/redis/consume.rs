@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use babelqueue_core::prelude::{Incoming, Message};
 use babelqueue_core::transport::Settlement;
 use babelqueue_core::worker::Worker;
-use babelqueue_redis::{Config, Redis};
+use babelqueue_redis::{Config, Layout, Redis};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
 use crate::bare::{Bare, Queue};
 use crate::pairs::Pair;
+use crate::python::Python;
 use crate::{in_turn, timed};
+
+const QUEUE: &str = "bench-consume";
 
 #[derive(Deserialize)]
 struct Order {
@@ -28,7 +31,7 @@ impl Message for Order {
 /// our own processors' time: that figure stands still when the machine is busy.
 pub(crate) async fn worker(redis: &Redis, bare: &Bare, name: &str) -> [Pair; 2] {
     const COUNT: u32 = 60_000;
-    let queue = Queue::new(redis.config().layout(), "bench-consume");
+    let queue = Queue::new(redis.config().layout(), QUEUE);
     let ours = || async {
         bare.delete(&queue.keys).await;
         bare.fill(&queue.keys, COUNT).await;
@@ -47,16 +50,17 @@ pub(crate) async fn worker(redis: &Redis, bare: &Bare, name: &str) -> [Pair; 2] 
 async fn consume(redis: Redis, count: u32) {
     let left = Arc::new((AtomicU32::new(count), Notify::new()));
     let all_done = Arc::clone(&left);
-    let worker = Worker::new(redis)
-        .queue("bench-consume")
-        .concurrency(64)
-        .handle(move |order: Incoming<Order>| {
-            debug_assert!(order.order_id >= 10_000_000);
-            if left.0.fetch_sub(1, Ordering::AcqRel) == 1 {
-                left.1.notify_one();
-            }
-            std::future::ready(Ok(()))
-        });
+    let worker =
+        Worker::new(redis)
+            .queue(QUEUE)
+            .concurrency(64)
+            .handle(move |order: Incoming<Order>| {
+                debug_assert!(order.order_id >= 10_000_000);
+                if left.0.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    left.1.notify_one();
+                }
+                std::future::ready(Ok(()))
+            });
     let stopped = worker
         .run_until(async move { all_done.1.notified().await })
         .await;
@@ -72,6 +76,29 @@ async fn consume_bare(bare: &Bare, queue: &Queue, count: u32) {
         done += held.len();
         held = taken;
     }
+}
+
+/// The same beside the Python SDK, which takes fewer messages, one at a time, as is its way.
+pub(crate) async fn beside_python(redis: &Redis, bare: &Bare, python: &Python, name: &str) -> Pair {
+    const COUNT: u32 = 60_000;
+    const THEIRS: u32 = 2_000;
+    let queue = Queue::new(redis.config().layout(), QUEUE);
+    let url = match redis.config().layout() {
+        Layout::Laravel => format!("{}?layout=laravel", redis.config().address()),
+        _ => redis.config().address(),
+    };
+    let mut pairs = Vec::new();
+    for _ in 0..crate::PAIRS {
+        bare.delete(&queue.keys).await;
+        bare.fill(&queue.keys, COUNT).await;
+        let spent = timed(consume(redis.clone(), COUNT)).await;
+        bare.delete(&queue.keys).await;
+        bare.fill_for_python(&queue.keys, THEIRS).await;
+        let theirs = python.consume(&url, QUEUE, THEIRS);
+        pairs.push((f64::from(COUNT) / spent.seconds, theirs));
+    }
+    bare.delete(&queue.keys).await;
+    Pair::of(name, "/s", &pairs)
 }
 
 /// What a settlement costs with much in flight: `LREM` walks `:processing` from its head. Settled

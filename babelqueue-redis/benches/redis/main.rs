@@ -3,7 +3,8 @@
 //!
 //! The two sides take turns in one run, on one server, over one runtime of two threads. Bodies are
 //! 256 bytes. The rival of a rate is the bare client doing the same trips with the same scripts; so a
-//! ratio above 1 is ours.
+//! ratio above 1 is ours. Where `BQ_PYTHON` names an interpreter that has it, the Python SDK takes its
+//! turn as well.
 
 mod bare;
 mod consume;
@@ -11,6 +12,9 @@ mod consume;
 #[path = "../../../babelqueue-core/benches/support/pairs.rs"]
 mod pairs;
 mod publish;
+#[expect(dead_code, reason = "its publishing has no counterpart here")]
+#[path = "../../../babelqueue-core/benches/support/python.rs"]
+mod python;
 mod wake;
 
 use std::future::Future;
@@ -45,6 +49,7 @@ async fn main() {
         .find(|argument| !argument.starts_with('-'));
     let wanted = |name: &str| only.as_deref().is_none_or(|only| name.contains(only));
     let bare = bare::Bare::connect(&url).await;
+    let python = python::Python::installed();
 
     let mut figures = Vec::new();
     for (layout, name) in [(Layout::Sdk, "sdk"), (Layout::Laravel, "laravel")] {
@@ -59,9 +64,14 @@ async fn main() {
             figures.extend(publish::tasks(&redis, &bare, &group("publish from 256 tasks")).await);
         }
         if wanted("consume") {
-            figures.extend(
-                consume::worker(&redis, &bare, &group("reserve and ack, worker, N = 64")).await,
-            );
+            let name = group("reserve and ack, worker, N = 64");
+            figures.extend(consume::worker(&redis, &bare, &name).await);
+        }
+        if wanted("python")
+            && let Some(python) = &python
+        {
+            let name = group("reserve and ack, worker, N = 64, beside Python");
+            figures.push(consume::beside_python(&redis, &bare, python, &name).await);
         }
         if wanted("wake") {
             figures.extend(wake::idle(&redis, &bare, &group("idle wake-up")).await);

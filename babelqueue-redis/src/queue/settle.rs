@@ -61,7 +61,7 @@ impl Queue {
     /// Settles each, one answer each, in order (contract §11A.3, §11B.6–8).
     pub async fn settle(&self, batch: &[(Arc<Delivery>, Settlement)]) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = Vec::with_capacity(batch.len());
-        let mut plans = Vec::with_capacity(batch.len());
+        let mut plans: Vec<Plan<'_>> = Vec::with_capacity(batch.len());
         for (at, (delivery, settlement)) in batch.iter().enumerate() {
             match self.plan(at, delivery, settlement) {
                 Ok(plan) => {
@@ -71,8 +71,11 @@ impl Queue {
                 Err(answer) => answers.push(Some(answer)),
             }
         }
-        // Oldest first: there they stand at the head of `:processing`.
-        plans.sort_unstable_by_key(|plan: &Plan<'_>| (plan.may_go_again(), plan.delivery.fence.id));
+        // Acks before copies, and of each the oldest first: there they stand at the head of
+        // `:processing`.
+        plans.sort_unstable_by_key(|plan| {
+            (plan.may_go_again(), !plan.is_ack(), plan.delivery.fence.id)
+        });
         for chunk in chunks(&plans) {
             for (plan, answer) in chunk.iter().zip(self.settle_chunk(chunk).await) {
                 answers[plan.at] = Some(answer);
@@ -234,16 +237,19 @@ impl Queue {
         for target in targets {
             command.arg(self.shared.config.keys(target).ready());
         }
-        for plan in plans {
-            match &plan.copy {
-                Copy::None => command.arg("0").arg(plan.member),
+        let (acks, copies) = plans.split_at(plans.partition_point(Plan::is_ack));
+        command.arg(acks.len());
+        for ack in acks {
+            command.arg(ack.member);
+        }
+        for plan in copies {
+            let (list, body) = match &plan.copy {
+                Copy::None => continue,
                 // No delay in this layout: to the end of the list, at once.
-                Copy::Back { body, .. } => command.arg(3).arg(plan.member).arg(&body[..]),
-                Copy::Dead { queue, body } => command
-                    .arg(4 + place(targets, queue))
-                    .arg(plan.member)
-                    .arg(&body[..]),
+                Copy::Back { body, .. } => (3, body),
+                Copy::Dead { queue, body } => (4 + place(targets, queue), body),
             };
+            command.arg(list).arg(plan.member).arg(&body[..]);
         }
     }
 
@@ -406,6 +412,10 @@ fn chunks<'p, 'd>(plans: &'p [Plan<'d>]) -> impl Iterator<Item = &'p [Plan<'d>]>
 }
 
 impl Plan<'_> {
+    fn is_ack(&self) -> bool {
+        matches!(self.copy, Copy::None)
+    }
+
     /// Whether it may be sent again where it may have been carried out. In the Laravel layout what went
     /// back uncounted and was reserved anew, by anybody, is the same member: the gate would let us take
     /// that reservation away. Its lease brings it back. Where it has none that is the lesser evil: it

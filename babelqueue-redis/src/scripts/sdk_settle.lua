@@ -1,8 +1,8 @@
 -- Settles many, each behind its own gate (contract §11A.3): a reservation whose deadline member is
 -- gone was swept or settled before, and nothing of it is touched.
 -- KEYS: processing, deadlines, then each list that a copy goes to.
--- ARGV: for each settlement, oldest reservation first, the index of its list in KEYS (0 for an ack),
--- the member, and for a copy the body.
+-- ARGV: the number of acks and the member of each, then for each copy the index of its list in KEYS, the
+-- member and the body; either kind oldest reservation first.
 -- Gives {{numbers of the stale}, {'number refusal', ...}}.
 local stale, refused, let_go = {}, {}, {}
 
@@ -12,30 +12,24 @@ local function is_of(member, raw)
   return #member == #raw + 33 and string.find(member, raw, 34, true)
 end
 
--- Takes what was let go of out of the list. The oldest stand at its head: one LTRIM takes them all,
--- and the few between them that are still held go back in their order. The rest by LREM, which walks
--- from the head.
+-- Takes what was let go of out of the list. The oldest stand at its head: one LPOP takes them all, and
+-- what is still held of them goes back in its order. The rest by LREM, which walks from the head.
 local function take_out(list)
-  local count, found = #let_go, 0
-  local passed, seen, between = {}, 0, 0
-  local member, head = let_go[1], {}
+  local count, found, member = #let_go, 0, let_go[1]
   local first = redis.call('LINDEX', list, 0)
   if first and is_of(member, first) then
-    head = redis.call('LRANGE', list, 0, count - 1)
-  end
-  for i = 1, #head do
-    local raw = head[i]
-    if is_of(member, raw) then
-      found, seen, between = found + 1, i, #passed
-      member = let_go[found + 1]
-    else
-      passed[#passed + 1] = raw
+    local head, still_held = redis.call('LPOP', list, count), {}
+    for i = 1, #head do
+      local raw = head[i]
+      if is_of(member, raw) then
+        found = found + 1
+        member = let_go[found + 1]
+      else
+        still_held[#still_held + 1] = raw
+      end
     end
-  end
-  if seen > 0 then
-    redis.call('LTRIM', list, seen, -1)
-    for i = between, 1, -1 do
-      redis.call('LPUSH', list, passed[i])
+    for i = #still_held, 1, -1 do
+      redis.call('LPUSH', list, still_held[i])
     end
   end
   for i = found + 1, count do
@@ -43,31 +37,29 @@ local function take_out(list)
   end
 end
 
-local at, number = 1, 1
-while ARGV[at] do
-  local target, member = ARGV[at], ARGV[at + 1]
-  if target == '0' then
-    if redis.call('ZREM', KEYS[2], member) == 1 then
-      let_go[#let_go + 1] = member
-    else
-      stale[#stale + 1] = number
-    end
-    at = at + 2
+local acks = tonumber(ARGV[1])
+for number = 1, acks do
+  local member = ARGV[number + 1]
+  if redis.call('ZREM', KEYS[2], member) == 1 then
+    let_go[#let_go + 1] = member
   else
-    if redis.call('ZSCORE', KEYS[2], member) then
-      local refusal = copy_then(function()
-        redis.call('ZREM', KEYS[2], member)
-        let_go[#let_go + 1] = member
-      end, 'list', 'RPUSH', KEYS[tonumber(target)], ARGV[at + 2])
-      if refusal then
-        refused[#refused + 1] = number .. ' ' .. refusal
-      end
-    else
-      stale[#stale + 1] = number
-    end
-    at = at + 3
+    stale[#stale + 1] = number
   end
-  number = number + 1
+end
+for at = acks + 2, #ARGV, 3 do
+  local number = acks + (at - acks + 1) / 3
+  local target, member, body = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
+  if redis.call('ZSCORE', KEYS[2], member) then
+    local refusal = copy_then(function()
+      redis.call('ZREM', KEYS[2], member)
+      let_go[#let_go + 1] = member
+    end, 'list', 'RPUSH', KEYS[target], body)
+    if refusal then
+      refused[#refused + 1] = number .. ' ' .. refusal
+    end
+  else
+    stale[#stale + 1] = number
+  end
 end
 if #let_go > 0 then
   take_out(KEYS[1])
