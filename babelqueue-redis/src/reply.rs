@@ -67,6 +67,17 @@ pub(crate) fn undone(answer: Value) -> Result<Undone, Value> {
     Ok(Undone { stale, refused })
 }
 
+/// Reads `{{numbers}, {elements}}`; numbers count from 1 there, from 0 here.
+pub(crate) fn found(answer: Value) -> Result<Vec<(usize, Bytes)>, Value> {
+    let Value::Array(parts) = answer else {
+        return Err(answer);
+    };
+    let mut parts = parts.into_iter();
+    let numbers = numbers(parts.next().unwrap_or(Value::Nil))?;
+    let stored = texts(parts.next().unwrap_or(Value::Nil))?;
+    Ok(numbers.into_iter().zip(stored).collect())
+}
+
 /// Reads `{now, {numbers of those that are gone}}`.
 pub(crate) fn gone(answer: Value) -> Result<(Bytes, Vec<usize>), Value> {
     let Value::Array(parts) = answer else {
@@ -167,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_is_read() {
+        let answer = Value::Array(vec![
+            Value::Array(vec![Value::Int(3), Value::Int(1)]),
+            Value::Array(vec![bulk("c"), bulk("")]),
+        ]);
+        let read = found(answer).expect("two lists");
+        assert_eq!(read, [(2, "c".into()), (0, "".into())]);
+    }
+
+    #[test]
     fn another_shape_is_given_back() {
         for answer in [
             Value::Nil,
@@ -177,6 +198,7 @@ mod tests {
         ] {
             assert!(taken(answer.clone()).is_err(), "{answer:?}");
             assert!(undone(answer.clone()).is_err(), "{answer:?}");
+            assert!(found(answer.clone()).is_err(), "{answer:?}");
             assert!(
                 gone(answer.clone()).is_err() || answer == Value::Nil,
                 "{answer:?}"

@@ -3,6 +3,7 @@
 //! Subscriptions are built on it, and the conformance cases drive it directly.
 
 mod settle;
+mod unanswered;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use crate::error::unexpected;
+use crate::error::{Failure, unexpected};
 use crate::layout::Keys;
 use crate::project::unframe;
 use crate::reply::{self, Taken};
@@ -25,6 +26,7 @@ use crate::scripts::{
 use crate::transport::Shared;
 
 pub(crate) use settle::Owed;
+pub(crate) use unanswered::Unanswered;
 
 /// One queue in one layout.
 #[derive(Debug, Clone)]
@@ -36,6 +38,7 @@ pub struct Queue {
     pub(crate) out: Arc<Out>,
     /// What could not be settled, and has to be given back.
     pub(crate) owed: Arc<Owed>,
+    pub(crate) unanswered: Arc<Unanswered>,
 }
 
 /// What a reserve gave.
@@ -59,6 +62,7 @@ impl Queue {
             shared: Arc::clone(shared),
             out: Arc::default(),
             owed: Arc::default(),
+            unanswered: Arc::default(),
         })
     }
 
@@ -73,9 +77,16 @@ impl Queue {
     /// # Errors
     ///
     /// A transient failure, after which the server may have reserved what nobody holds: that comes
-    /// back at its deadline. Or a refusal.
+    /// back at its deadline; with recovery off in the SDK layout the next call gives it, and then
+    /// that may be more than `most`. Or a refusal.
     pub async fn reserve(&self, most: usize) -> Result<Reserved, Error> {
         self.give_back_owed().await?;
+        if !self.unanswered.is_empty() {
+            let found = self.find_unanswered().await?;
+            if !found.deliveries.is_empty() {
+                return Ok(found);
+            }
+        }
         let most = most.clamp(1, MOST_PER_CALL);
         let sent = Instant::now();
         let now = self.shared.now();
@@ -89,7 +100,9 @@ impl Queue {
         };
         let size = Size::with(tokens.len(), tokens.len() * Token::BYTES);
         let answer = self
-            .run("receive", script, size, |command| {
+            .shared
+            .link
+            .run(script, size, |command| {
                 self.write_recovery(command, now.text());
                 if tokens.is_empty() {
                     command.arg(most);
@@ -98,7 +111,8 @@ impl Queue {
                     command.arg(token.as_bytes());
                 }
             })
-            .await?;
+            .await
+            .map_err(|failure| self.no_answer(failure, &tokens))?;
         let taken = reply::taken(answer).map_err(|answer| unexpected("receive", &answer))?;
         let now = now.answered(&taken.now);
         let due_in = taken.next_due.map(|due| until(due, now));
@@ -107,6 +121,15 @@ impl Queue {
             deliveries: self.deliveries(taken, &tokens, lease_end),
             due_in,
         })
+    }
+
+    /// A reserve failed. Where nothing else would bring back what it took, its tokens are kept.
+    fn no_answer(&self, failure: Failure, tokens: &[Token]) -> Error {
+        let recovers = self.shared.config.retry_after.is_some();
+        if failure.may_have_run && !recovers && !tokens.is_empty() {
+            self.unanswered.note(tokens);
+        }
+        failure.into_error("receive", &self.describe())
     }
 
     /// Brings back what is overdue (SDK layout: the sweep, §11A.4) or due (Laravel layout: the

@@ -19,6 +19,9 @@ pub(crate) static SDK_RESERVE: Script = Script::new(concat!(
     include_str!("sdk_reserve.lua")
 ));
 
+/// SDK layout: what lies under given tokens.
+pub(crate) static SDK_FIND: Script = Script::new(include_str!("sdk_find.lua"));
+
 /// SDK layout: ack, release and dead-letter many, each gated (§11A.3).
 pub(crate) static SDK_SETTLE: Script = Script::new(concat!(
     include_str!("copy.lua"),

@@ -135,7 +135,10 @@ impl Intake {
     }
 
     fn is_empty(&self) -> bool {
-        self.call.is_none() && self.held.is_empty() && self.queue.owed.is_empty()
+        self.call.is_none()
+            && self.held.is_empty()
+            && self.queue.owed.is_empty()
+            && self.queue.unanswered.is_empty()
     }
 
     fn too_late(&self) -> Error {
@@ -147,6 +150,9 @@ impl Intake {
         if self.call.is_some() {
             self.finish_call(1).await?;
         }
+        // What is held goes back whether or not there is an answer to this.
+        let unanswered = self.queue.find_unanswered().await;
+        let asked = unanswered.map(|found| self.held.extend(found.deliveries));
         let batch: Vec<_> = self
             .held
             .drain(..)
@@ -158,7 +164,10 @@ impl Intake {
             self.queue.settle(&batch).await
         };
         let owed = self.queue.give_back_owed().await;
-        answers.into_iter().find_map(Result::err).map_or(owed, Err)
+        answers
+            .into_iter()
+            .find_map(Result::err)
+            .map_or(owed.and(asked), Err)
     }
 }
 
