@@ -7,6 +7,8 @@
 //! The Python SDK takes its turn with fewer messages where `BQ_PYTHON` names an interpreter that has it;
 //! it waits for no confirm.
 
+#[path = "../../babelqueue-core/benches/support/order.rs"]
+mod order;
 #[expect(dead_code, reason = "what times work that does not wait")]
 #[path = "../../babelqueue-core/benches/support/pairs.rs"]
 mod pairs;
@@ -27,6 +29,7 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{Channel, Confirmation, Connection, ConnectionProperties};
+use order::{BODY, Order};
 use pairs::Pair;
 use python::Python;
 use serde::Deserialize;
@@ -45,18 +48,6 @@ const WINDOW: usize = 1024;
 const HANDLERS: usize = 64;
 
 const QUEUE: &str = "bq-bench";
-
-/// 256 bytes, an ordinary envelope.
-const BODY: &str = r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"order_id":1042,"x":1},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"rust","schema_version":1,"created_at":1749132727000},"attempts":0}"#;
-
-#[derive(Deserialize)]
-struct Order {
-    order_id: u64,
-}
-
-impl Message for Order {
-    const URN: &'static str = "urn:babel:orders:created";
-}
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {

@@ -89,7 +89,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod background;
 mod config;
 mod connection;
 mod error;

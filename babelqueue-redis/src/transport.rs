@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use babelqueue_core::Error;
 use babelqueue_core::random::Random;
 use babelqueue_core::transport::{
-    Capabilities, Delay, Outgoing, Prefetch, Rules, SubscribeOptions, Subscription, Transport,
+    Background, Capabilities, Delay, Outgoing, Prefetch, Rules, SubscribeOptions, Subscription,
+    Transport,
 };
 use redis::Cmd;
 
-use crate::background::Background;
 use crate::connection::Link;
 use crate::publish::publish;
 use crate::queue::Queue;

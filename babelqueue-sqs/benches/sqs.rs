@@ -5,6 +5,8 @@
 //! batches of ten, as many requests under way, one standard queue, and bodies of 256 bytes. A ratio
 //! above 1 is ours. The server is the emulator, and most of the time is its own.
 
+#[path = "../../babelqueue-core/benches/support/order.rs"]
+mod order;
 #[expect(dead_code, reason = "what times work that does not wait")]
 #[path = "../../babelqueue-core/benches/support/pairs.rs"]
 mod pairs;
@@ -21,6 +23,7 @@ use aws_sdk_sqs::types::{
 use babelqueue_core::transport::{Outgoing, Transport as _};
 use babelqueue_sqs::aws_sdk_sqs;
 use babelqueue_sqs::prelude::*;
+use order::{BODY, Order};
 use pairs::Pair;
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -40,18 +43,6 @@ const RECEIVES: usize = 6;
 const HANDLERS: usize = 64;
 
 const QUEUE: &str = "bq-bench";
-
-/// 256 bytes, an ordinary envelope.
-const BODY: &str = r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"order_id":1042,"x":1},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"rust","schema_version":1,"created_at":1749132727000},"attempts":0}"#;
-
-#[derive(Deserialize)]
-struct Order {
-    order_id: u64,
-}
-
-impl Message for Order {
-    const URN: &'static str = "urn:babel:orders:created";
-}
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {

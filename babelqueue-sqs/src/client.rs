@@ -8,6 +8,7 @@ use aws_sdk_sqs::config::{
     BehaviorVersion, Builder, Region, SharedCredentialsProvider, StalledStreamProtectionConfig,
 };
 use babelqueue_core::Error;
+use babelqueue_core::transport::Background;
 use tokio::sync::OnceCell;
 
 use crate::Config;
@@ -22,12 +23,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 pub(crate) struct Link {
     pub(crate) config: Arc<Config>,
     client: OnceCell<Client>,
+    /// Requests that go on where their receiver is dropped.
+    pub(crate) background: Background,
 }
 
 impl Link {
     pub(crate) fn new(config: Arc<Config>) -> Self {
         let client = OnceCell::new_with(config.client.clone());
-        Self { config, client }
+        Self {
+            config,
+            client,
+            background: Background::default(),
+        }
     }
 
     /// The client.

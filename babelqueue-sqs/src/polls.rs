@@ -1,3 +1,4 @@
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -5,6 +6,7 @@ use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 use babelqueue_core::Error;
 use babelqueue_core::transport::{Delivery, Lane};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -48,7 +50,11 @@ impl Source {
     /// A task of its own, which ends with its one request: a request that is dropped may have been
     /// answered with messages, which nobody would see until their visibility has passed.
     pub(crate) async fn poll(self: Arc<Self>, size: usize, answers: mpsc::UnboundedSender<Answer>) {
-        let received = self.receive(size).await;
+        // A poll that never answered would keep its place for ever.
+        let receiving = AssertUnwindSafe(self.receive(size)).catch_unwind();
+        let received = receiving
+            .await
+            .unwrap_or_else(|_| Err(Error::transient("receive", "the client panicked")));
         if let Err(unread) = answers.send(Answer { size, received })
             && let Ok(deliveries) = unread.0.received
         {

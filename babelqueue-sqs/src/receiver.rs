@@ -104,7 +104,8 @@ impl SqsReceiver {
             }
             self.polls += 1;
             self.asked += size;
-            tokio::spawn(self.source.clone().poll(size, self.sender.clone()));
+            let poll = self.source.clone().poll(size, self.sender.clone());
+            self.source.link.background.spawn(poll);
         }
     }
 
@@ -147,12 +148,10 @@ impl Drop for SqsReceiver {
         while let Ok(answer) = self.answers.try_recv() {
             held.extend(answer.received.into_iter().flatten());
         }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && !held.is_empty()
-        {
+        if !held.is_empty() {
             let source = self.source.clone();
-            // Joined by nobody, as the seam allows for a drop: it ends with its one call.
-            runtime.spawn(async move { source.give_back(&held).await });
+            let giving_back = async move { source.give_back(&held).await };
+            self.source.link.background.spawn(giving_back);
         }
     }
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use babelqueue_amqp::{Amqp, Declare, QueueArguments};
 use babelqueue_core::Error;
+use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Delay, Outgoing, PublishOptions, Settlement, Transport as _};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
+use crate::common::{CLOSING, Failed, Server, Test, body, ensure, is_quiet, publish, test, unique};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -31,7 +32,7 @@ async fn other_arguments_are_refused_with_a_hint(server: Server) -> Result<(), F
     .await?;
     let plain = Amqp::open(server.config()?)?;
     for error in [
-        Reader::open(&plain, &queue, 1).await.err(),
+        Consumer::open(&plain, &queue, 1).await.err(),
         plain
             .publish(vec![Outgoing::new(&*queue, body(1))])
             .await
@@ -69,17 +70,17 @@ async fn a_dead_letter_queue_is_declared_before_its_use(server: Server) -> Resul
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("source"));
     let dlq = format!("{queue}.dlq");
     publish(&amqp, &queue, [body(0)]).await?;
-    let mut reader = Reader::open(&amqp, &queue, 1).await?;
-    let delivery = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 1).await?;
+    let delivery = reader.one().await?;
     let settlement = Settlement::DeadLetter {
         queue: dlq.as_str().into(),
         record: body(7),
         verbatim: false,
         attempts: 3,
     };
-    reader.settle(&delivery, settlement).await?;
-    let mut dead = Reader::open(&amqp, &dlq, 1).await?;
-    let record = dead.next().await?;
+    reader.settle(&delivery, settlement).await??;
+    let mut dead = Consumer::open(&amqp, &dlq, 1).await?;
+    let record = dead.one().await?;
     ensure!(
         record.body == body(7),
         "the record came back as {:?}",
@@ -91,8 +92,8 @@ async fn a_dead_letter_queue_is_declared_before_its_use(server: Server) -> Resul
         record.facts
     );
     dead.ack(&record).await?;
-    dead.close().await?;
-    reader.close().await?;
+    dead.receiver.close(CLOSING).await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     let left = bare.ready(&queue).await?;
     ensure!(left == Some(0), "{left:?} are still in the source");
@@ -117,7 +118,7 @@ async fn passive_checks_what_it_consumes_and_declares_nothing(
         !passive.capabilities().rules.backoff,
         "it claims a back-off"
     );
-    let error = Reader::open(&passive, &missing, 1)
+    let error = Consumer::open(&passive, &missing, 1)
         .await
         .err()
         .ok_or("no such queue")?;
@@ -134,8 +135,8 @@ async fn passive_checks_what_it_consumes_and_declares_nothing(
     ensure!(matches!(error, Error::Unsupported { .. }), "{error}");
 
     // A missing dead-letter queue loses nothing: the message is given back.
-    let mut reader = Reader::open(&passive, &there, 1).await?;
-    let delivery = reader.next().await?;
+    let mut reader = Consumer::open(&passive, &there, 1).await?;
+    let delivery = reader.one().await?;
     let settlement = Settlement::DeadLetter {
         queue: missing.as_str().into(),
         record: body(7),
@@ -144,11 +145,11 @@ async fn passive_checks_what_it_consumes_and_declares_nothing(
     };
     let error = reader
         .settle(&delivery, settlement)
-        .await
+        .await?
         .err()
         .ok_or("no dead-letter queue")?;
     ensure!(error.to_string().contains(&missing), "{error}");
-    let again = reader.next().await?;
+    let again = reader.one().await?;
     ensure!(
         again.body == body(0),
         "another message came: {:?}",
@@ -160,17 +161,17 @@ async fn passive_checks_what_it_consumes_and_declares_nothing(
         attempts: 1,
         delay: Duration::from_mins(1),
     };
-    reader.settle(&again, retry).await?;
-    let other = reader.next().await?;
+    reader.settle(&again, retry).await??;
+    let other = reader.one().await?;
     reader.ack(&other).await?;
-    let retried = reader.next().await?;
+    let retried = reader.one().await?;
     ensure!(
         retried.facts.attempts == Some(1),
         "count: {:?}",
         retried.facts
     );
     reader.ack(&retried).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     ensure!(bare.ready(&missing).await?.is_none(), "it was declared");
     bare.delete(&there).await
@@ -178,9 +179,9 @@ async fn passive_checks_what_it_consumes_and_declares_nothing(
 
 async fn a_deleted_queue_is_declared_again_by_its_consumer(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("consumed"));
-    let mut reader = Reader::open(&amqp, &queue, 2).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 2).await?;
     publish(&amqp, &queue, [body(0)]).await?;
-    let held = reader.next().await?;
+    let held = reader.one().await?;
     let bare = server.bare().await?;
     bare.delete(&queue).await?;
     let error = reader
@@ -196,13 +197,13 @@ async fn a_deleted_queue_is_declared_again_by_its_consumer(server: Server) -> Re
     ensure!(held.is_lost(), "what came from it is not lost");
     // Declared again by the next receive, which then waits.
     ensure!(
-        reader.is_quiet(Duration::from_secs(2)).await,
+        is_quiet(&mut reader, Duration::from_secs(2)).await,
         "something came"
     );
     ensure!(
         bare.ready(&queue).await? == Some(0),
         "it was not declared again"
     );
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     bare.delete(&queue).await
 }

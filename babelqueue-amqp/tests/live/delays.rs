@@ -6,7 +6,8 @@ use babelqueue_amqp::{Amqp, QueueArguments};
 use babelqueue_core::Headers;
 use babelqueue_core::transport::{Outgoing, PublishOptions, Settlement, Transport as _};
 
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
+use crate::common::{CLOSING, Failed, Server, Test, body, ensure, publish, test, unique};
+use babelqueue_core::test_kit::Consumer;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -26,7 +27,7 @@ fn delayed(queue: &str, number: u64, delay: Duration) -> Outgoing {
 
 async fn a_delayed_message_comes_no_sooner(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("delayed"));
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
     let start = Instant::now();
     let delay = Duration::from_millis(1450);
     amqp.publish(vec![delayed(&queue, 1, delay)])
@@ -39,7 +40,7 @@ async fn a_delayed_message_comes_no_sooner(server: Server) -> Result<(), Failed>
         bare.ready(&waiting).await? == Some(1),
         "it does not wait in `{waiting}`"
     );
-    let delivery = reader.next().await?;
+    let delivery = reader.one().await?;
     ensure!(
         start.elapsed() >= delay,
         "it came after {:?}",
@@ -56,14 +57,14 @@ async fn a_delayed_message_comes_no_sooner(server: Server) -> Result<(), Failed>
         delivery.headers
     );
     reader.ack(&delivery).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     bare.delete(&waiting).await?;
     bare.delete(&queue).await
 }
 
 async fn a_short_delay_does_not_wait_behind_a_long_one(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("mixed"));
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
     let batch = vec![
         delayed(&queue, 1, Duration::from_mins(5)),
         delayed(&queue, 2, Duration::from_millis(300)),
@@ -71,10 +72,10 @@ async fn a_short_delay_does_not_wait_behind_a_long_one(server: Server) -> Result
     for published in amqp.publish(batch).await {
         published?;
     }
-    let delivery = reader.next().await?;
+    let delivery = reader.one().await?;
     ensure!(delivery.body == body(2), "the longer one came first");
     reader.ack(&delivery).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     bare.delete(&format!("{queue}.delay.300")).await?;
     bare.delete(&format!("{queue}.delay.300000")).await?;
@@ -88,8 +89,8 @@ async fn a_retry_waits_and_keeps_its_headers(server: Server) -> Result<(), Faile
     // It outlives the delay, so that it must not cut the delay short either.
     outgoing.options = PublishOptions::new().time_to_live(Duration::from_millis(700));
     amqp.publish(vec![outgoing]).await.remove(0)?;
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
-    let mut delivery = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
+    let mut delivery = reader.one().await?;
     // Each time through the same delay queue: the broker must not take it for a loop.
     for attempts in 1..=3 {
         let start = Instant::now();
@@ -98,8 +99,8 @@ async fn a_retry_waits_and_keeps_its_headers(server: Server) -> Result<(), Faile
             attempts,
             delay: Duration::from_secs(1),
         };
-        reader.settle(&delivery, retry).await?;
-        delivery = reader.next().await?;
+        reader.settle(&delivery, retry).await??;
+        delivery = reader.one().await?;
         ensure!(
             start.elapsed() >= Duration::from_millis(995),
             "after {:?}",
@@ -117,7 +118,7 @@ async fn a_retry_waits_and_keeps_its_headers(server: Server) -> Result<(), Faile
         );
     }
     reader.ack(&delivery).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     bare.delete(&format!("{queue}.delay.1000")).await?;
     bare.delete(&queue).await
@@ -126,17 +127,17 @@ async fn a_retry_waits_and_keeps_its_headers(server: Server) -> Result<(), Faile
 async fn a_quorum_queues_delays_work_alike(server: Server) -> Result<(), Failed> {
     let queue = unique("quorum");
     let amqp = Amqp::open(server.config()?.queue_arguments(QueueArguments::quorum()))?;
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
     publish(&amqp, &queue, [body(0)]).await?;
-    let delivery = reader.next().await?;
+    let delivery = reader.one().await?;
     let start = Instant::now();
     let retry = Settlement::Retry {
         body: body(1),
         attempts: 1,
         delay: Duration::from_millis(500),
     };
-    reader.settle(&delivery, retry).await?;
-    let delivery = reader.next().await?;
+    reader.settle(&delivery, retry).await??;
+    let delivery = reader.one().await?;
     ensure!(
         start.elapsed() >= Duration::from_millis(495),
         "after {:?}",
@@ -148,7 +149,7 @@ async fn a_quorum_queues_delays_work_alike(server: Server) -> Result<(), Failed>
         delivery.facts
     );
     reader.ack(&delivery).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     bare.delete(&format!("{queue}.delay.500")).await?;
     bare.delete(&queue).await
@@ -163,10 +164,10 @@ async fn a_message_expires_when_it_should(server: Server) -> Result<(), Failed> 
         published?;
     }
     tokio::time::sleep(Duration::from_millis(600)).await;
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
-    let delivery = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
+    let delivery = reader.one().await?;
     ensure!(delivery.body == body(2), "the expired message came");
     reader.ack(&delivery).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use babelqueue_amqp::{Amqp, Declare};
+use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Outgoing, PublishOptions, Transport as _};
 use babelqueue_core::{Error, Headers};
 use bytes::Bytes;
 use lapin::options::BasicGetOptions;
 use lapin::types::AMQPValue;
 
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
+use crate::common::{CLOSING, Failed, Server, Test, body, ensure, publish, test, unique};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -34,8 +35,8 @@ async fn bytes_headers_and_properties_go_through(server: Server) -> Result<(), F
         published?;
     }
 
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
-    let first = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
+    let first = reader.one().await?;
     ensure!(first.body == odd, "the body came back as {:?}", first.body);
     let headers: Vec<_> = first.headers.iter().collect();
     ensure!(headers == [("traceparent", "00-1")], "headers: {headers:?}");
@@ -44,7 +45,7 @@ async fn bytes_headers_and_properties_go_through(server: Server) -> Result<(), F
         "a forged count: {:?}",
         first.facts
     );
-    let second = reader.next().await?;
+    let second = reader.one().await?;
     ensure!(
         second.body == body(1),
         "the body came back as {:?}",
@@ -56,7 +57,7 @@ async fn bytes_headers_and_properties_go_through(server: Server) -> Result<(), F
         second.facts
     );
     reader.ack(&first).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
 
     let bare = server.bare().await?;
     let message = bare
@@ -90,13 +91,13 @@ async fn a_batch_keeps_its_order_beyond_the_window(server: Server) -> Result<(),
     let amqp = Amqp::open(server.config()?.publish_window(7)?)?;
     let queue = unique("order");
     publish(&amqp, &queue, (0..200).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 50).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 50).await?;
     for number in 0..200 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         ensure!(delivery.body == body(number), "out of order at {number}");
         reader.ack(&delivery).await?;
     }
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
 }
 

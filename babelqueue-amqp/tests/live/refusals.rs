@@ -4,7 +4,8 @@ use babelqueue_amqp::{Amqp, Config};
 use babelqueue_core::Error;
 use babelqueue_core::transport::{Outgoing, Transport as _};
 
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
+use crate::common::{Failed, Server, Test, body, ensure, publish, test, unique};
+use babelqueue_core::test_kit::Consumer;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -56,7 +57,7 @@ async fn missing_rights_are_refused(server: Server) -> Result<(), Failed> {
     let declared = declared.ok_or("declared without the right to")?.to_string();
     ensure!(declared.contains("403"), "{declared}");
     publish(&passive, &queue, [body(1)]).await?;
-    let error = refused(Reader::open(&passive, &queue, 1).await)?;
+    let error = refused(Consumer::open(&passive, &queue, 1).await)?;
     ensure!(error.contains("403") && error.contains(&queue), "{error}");
 
     server.ctl(&["set_permissions", "-p", "/", &user, "^$", "^$", "^$"])?;

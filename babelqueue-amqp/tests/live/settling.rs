@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use babelqueue_amqp::{Amqp, QueueArguments};
+use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Settled, Settlement};
 use lapin::BasicProperties;
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
+use crate::common::{CLOSING, Failed, Server, Test, body, ensure, is_quiet, publish, test, unique};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -26,10 +27,10 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn acks_in_any_order_leave_nothing(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("acks"));
     publish(&amqp, &queue, (0..100).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 100).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 100).await?;
     let mut deliveries = Vec::new();
     while deliveries.len() < 100 {
-        deliveries.push(reader.next().await?);
+        deliveries.push(reader.one().await?);
     }
     // Every seventh is given back in the midst of the acknowledgements.
     let settle = |number: usize| match number % 7 {
@@ -49,7 +50,7 @@ async fn acks_in_any_order_leave_nothing(server: Server) -> Result<(), Failed> {
     // The 14 that were given back come again, and nothing else.
     let mut again = Vec::new();
     for _ in 0..14 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         reader.ack(&delivery).await?;
         again.push(delivery.body.clone());
     }
@@ -61,10 +62,10 @@ async fn acks_in_any_order_leave_nothing(server: Server) -> Result<(), Failed> {
     expected.sort();
     ensure!(again == expected, "others came again");
     ensure!(
-        reader.is_quiet(Duration::from_millis(300)).await,
+        is_quiet(&mut reader, Duration::from_millis(300)).await,
         "more came"
     );
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     let left = bare.ready(&queue).await?;
     ensure!(left == Some(0), "{left:?} are left");
@@ -74,8 +75,8 @@ async fn acks_in_any_order_leave_nothing(server: Server) -> Result<(), Failed> {
 async fn a_second_settlement_is_fenced(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("twice"));
     publish(&amqp, &queue, [body(0), body(1)]).await?;
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
-    let delivery = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
+    let delivery = reader.one().await?;
     reader.ack(&delivery).await?;
     // An acknowledgement would close the channel, a copy would double the message.
     let retry = Settlement::Retry {
@@ -84,66 +85,66 @@ async fn a_second_settlement_is_fenced(server: Server) -> Result<(), Failed> {
         delay: Duration::ZERO,
     };
     for settlement in [Settlement::Ack, Settlement::release(), retry] {
-        let answer = reader.settle(&delivery, settlement).await?;
+        let answer = reader.settle(&delivery, settlement).await??;
         ensure!(answer == Settled::Fenced, "answered {answer:?}");
     }
-    let other = reader.next().await?;
+    let other = reader.one().await?;
     ensure!(
         other.body == body(1),
         "another message came: {:?}",
         other.body
     );
     reader.ack(&other).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
 }
 
 async fn a_release_goes_back_to_its_place(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("released"));
     publish(&amqp, &queue, (0..5).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 1).await?;
-    let delivery = reader.next().await?;
-    reader.settle(&delivery, Settlement::release()).await?;
-    let again = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 1).await?;
+    let delivery = reader.one().await?;
+    reader.settle(&delivery, Settlement::release()).await??;
+    let again = reader.one().await?;
     ensure!(again.body == body(0), "it lost its place");
     ensure!(
         again.facts.attempts == Some(0),
         "it was counted: {:?}",
         again.facts
     );
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
 }
 
 async fn the_prefetch_is_kept(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("prefetch"));
     publish(&amqp, &queue, (0..10).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 4).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 4).await?;
     let mut held = Vec::new();
     for _ in 0..4 {
-        held.push(reader.next().await?);
+        held.push(reader.one().await?);
     }
     ensure!(
-        reader.is_quiet(Duration::from_millis(300)).await,
+        is_quiet(&mut reader, Duration::from_millis(300)).await,
         "a fifth came"
     );
     let ready = server.bare().await?.ready(&queue).await?;
     ensure!(ready == Some(6), "{ready:?} are ready");
     reader.ack(&held[2]).await?;
-    reader.next().await?;
+    reader.one().await?;
     ensure!(
-        reader.is_quiet(Duration::from_millis(300)).await,
+        is_quiet(&mut reader, Duration::from_millis(300)).await,
         "two came for one"
     );
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
 }
 
 async fn a_close_gives_back_what_was_not_received(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("close"));
     publish(&amqp, &queue, (0..10).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 8).await?;
-    let held = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 8).await?;
+    let held = reader.one().await?;
     let settler = reader.settler.clone();
     let late = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -173,8 +174,8 @@ async fn a_dropped_receiver_gives_back_and_can_still_be_settled(
 ) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("dropped"));
     publish(&amqp, &queue, (0..10).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 8).await?;
-    let held = reader.next().await?;
+    let mut reader = Consumer::open(&amqp, &queue, 8).await?;
+    let held = reader.one().await?;
     let settler = reader.settler.clone();
     drop(reader);
     let bare = server.bare().await?;
@@ -196,7 +197,7 @@ async fn what_a_stranger_sent_is_retried_without_side_effects(
     let (amqp, queue, other) = (Amqp::open(server.config()?)?, unique("ours"), unique("cc"));
     publish(&amqp, &other, [body(0)]).await?;
     publish(&amqp, &queue, []).await?;
-    let mut reader = Reader::open(&amqp, &queue, 1).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 1).await?;
     let bare = server.bare().await?;
     let mut table = FieldTable::default();
     let cc = FieldArray::from(vec![AMQPValue::LongString(other.as_str().into())]);
@@ -215,7 +216,7 @@ async fn what_a_stranger_sent_is_retried_without_side_effects(
         properties,
     );
     publish.await?.await?;
-    let delivery = reader.next().await?;
+    let delivery = reader.one().await?;
     ensure!(
         delivery.facts.attempts == Some(1),
         "count: {:?}",
@@ -226,11 +227,11 @@ async fn what_a_stranger_sent_is_retried_without_side_effects(
         attempts: 2,
         delay: Duration::ZERO,
     };
-    reader.settle(&delivery, retry).await?;
-    let again = reader.next().await?;
+    reader.settle(&delivery, retry).await??;
+    let again = reader.one().await?;
     ensure!(again.facts.attempts == Some(2), "count: {:?}", again.facts);
     reader.ack(&again).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let copies = bare.ready(&other).await?;
     ensure!(
         copies == Some(2),
@@ -249,23 +250,23 @@ async fn a_quorum_queue_counts_and_is_never_worn_out_by_giving_back(
     let amqp = Amqp::open(config()?)?;
     publish(&amqp, &queue, [body(0)]).await?;
     // 4.0 would throw it away at 20.
-    let mut reader = Reader::open(&amqp, &queue, 1).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 1).await?;
     for round in 0..25 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         let counted = delivery.facts.deliveries.unwrap_or(0);
         ensure!(counted <= 2, "counted {counted} in round {round}");
-        reader.settle(&delivery, Settlement::release()).await?;
+        reader.settle(&delivery, Settlement::release()).await??;
     }
-    let delivery = reader.next().await?;
+    let delivery = reader.one().await?;
     let counted = delivery.facts.deliveries.unwrap_or(0);
     drop(delivery);
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
 
     // A consumer that dies with it.
     for deaths in 1..=3 {
         let dying = Amqp::open(config()?)?;
-        let mut reader = Reader::open(&dying, &queue, 1).await?;
-        let delivery = reader.next().await?;
+        let mut reader = Consumer::open(&dying, &queue, 1).await?;
+        let delivery = reader.one().await?;
         let now = delivery.facts.deliveries.unwrap_or(0);
         ensure!(
             now == counted + deaths,

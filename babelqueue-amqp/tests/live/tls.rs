@@ -7,7 +7,8 @@ use std::process::Command;
 use babelqueue_amqp::{Amqp, Config};
 use babelqueue_core::Error;
 
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, test, unique};
+use crate::common::{CLOSING, Failed, Server, Test, body, ensure, publish, test, unique};
+use babelqueue_core::test_kit::Consumer;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -25,13 +26,13 @@ async fn a_tls_server_is_spoken_to_and_a_stranger_is_refused(server: Server) -> 
         .ca_certificates(certificates.text("root.pem")?);
     let (amqp, queue) = (Amqp::open(trusting)?, unique("tls"));
     publish(&amqp, &queue, (0..100).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
     for number in 0..100 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         ensure!(delivery.body == body(number), "out of order at {number}");
         reader.ack(&delivery).await?;
     }
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     amqp.close().await;
     server.bare().await?.delete(&queue).await?;
 

@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use babelqueue_amqp::prelude::*;
+use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Outgoing, Settled, Settlement, Transport as _};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use common::{Failed, Reader, SERVERS, Server, Stand, body, ensure, publish, test, unique};
+use common::{CLOSING, Failed, SERVERS, Server, Stand, body, ensure, publish, test, unique};
 
 fn main() -> ExitCode {
     let mut tests = vec![
@@ -36,15 +37,15 @@ fn main() -> ExitCode {
 async fn a_late_ack_after_a_reconnect_is_fenced(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("late"));
     publish(&amqp, &queue, [body(0), body(1)]).await?;
-    let mut reader = Reader::open(&amqp, &queue, 2).await?;
-    let (first, second) = (reader.next().await?, reader.next().await?);
+    let mut reader = Consumer::open(&amqp, &queue, 2).await?;
+    let (first, second) = (reader.one().await?, reader.one().await?);
     server.ctl(&["close_all_connections", "a test"])?;
     // Nobody receives, and still it shows at once.
     tokio::time::timeout(Duration::from_secs(5), first.lost()).await?;
     ensure!(second.is_lost(), "one is lost and the other is not");
     ensure!(!reader.settler.begin(&second), "a lost delivery may begin");
 
-    let (again, other) = (reader.next().await?, reader.next().await?);
+    let (again, other) = (reader.one().await?, reader.one().await?);
     ensure!(
         again.body == body(0) && other.body == body(1),
         "others came again"
@@ -64,14 +65,14 @@ async fn a_late_ack_after_a_reconnect_is_fenced(server: Server) -> Result<(), Fa
         delay: Duration::ZERO,
     };
     for (late, settlement) in [(&first, Settlement::Ack), (&second, retry)] {
-        let answer = reader.settle(late, settlement).await?;
+        let answer = reader.settle(late, settlement).await??;
         ensure!(answer == Settled::Fenced, "answered {answer:?}");
     }
-    reader.settle(&again, Settlement::release()).await?;
-    let again = reader.next().await?;
+    reader.settle(&again, Settlement::release()).await??;
+    let again = reader.one().await?;
     reader.ack(&again).await?;
     reader.ack(&other).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     let bare = server.bare().await?;
     let left = bare.ready(&queue).await?;
     ensure!(left == Some(0), "{left:?} are left");
@@ -84,10 +85,10 @@ async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Re
     let config = server.config()?.confirm_timeout(Duration::from_secs(2))?;
     let amqp = Amqp::open(config)?;
     publish(&amqp, &queue, (0..10).map(body)).await?;
-    let mut reader = Reader::open(&amqp, &queue, 10).await?;
+    let mut reader = Consumer::open(&amqp, &queue, 10).await?;
     let mut held = Vec::new();
     for _ in 0..10 {
-        held.push(reader.next().await?);
+        held.push(reader.one().await?);
     }
     let before = server.ctl(&["eval", "vm_memory_monitor:get_vm_memory_high_watermark()."])?;
     server.ctl(&["set_vm_memory_high_watermark", "0.000001"])?;
@@ -99,14 +100,14 @@ async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Re
     // The retry that got no confirm was given back.
     let mut left = Vec::new();
     for _ in 0..4 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         reader.ack(&delivery).await?;
         left.push(delivery.body.clone());
     }
     left.sort();
     let expected = [body(100), body(101), body(102), body(9)];
     ensure!(left == expected, "left: {left:?}");
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
 }
 
@@ -116,7 +117,7 @@ type Published = Vec<Result<(), babelqueue_core::Error>>;
 async fn blocked(
     amqp: &Amqp,
     queue: &str,
-    reader: &mut Reader,
+    reader: &mut Consumer,
     held: &[Arc<babelqueue_core::transport::Delivery>],
 ) -> Result<tokio::task::JoinHandle<Published>, Failed> {
     // The broker blocks who publishes, when he does.
@@ -135,7 +136,7 @@ async fn blocked(
         attempts: 1,
         delay: Duration::ZERO,
     };
-    let answer = reader.settle(&held[9], retry).await;
+    let answer = reader.settle(&held[9], retry).await?;
     ensure!(
         answer.is_err(),
         "a copy was confirmed in an alarm: {answer:?}"
@@ -145,9 +146,9 @@ async fn blocked(
         "held up for {:?}",
         start.elapsed()
     );
-    let again = reader.next().await?;
+    let again = reader.one().await?;
     ensure!(again.body == body(9), "it was not given back");
-    reader.settle(&again, Settlement::release()).await?;
+    reader.settle(&again, Settlement::release()).await??;
     tokio::time::sleep(Duration::from_secs(3)).await;
     ensure!(!waiting.is_finished(), "a publish did not wait");
     Ok(waiting)

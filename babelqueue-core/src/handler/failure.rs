@@ -12,9 +12,9 @@ use crate::BoxError;
 ///
 /// Every type that is an [`Error`](std::error::Error) converts into it, so `?` works in a handler. For
 /// a boxed error or `anyhow::Error`, which are none, there is `.map_err(|e| Failure::boxed(e.into()))`;
-/// for a text [`Failure::msg`]. It remembers the error's type for
-/// the dead-letter record (`dead_letter.exception`, contract §6.1), and for that reason is no
-/// [`Error`](std::error::Error) itself.
+/// for a text [`Failure::msg`]. It remembers the error's type for the dead-letter record
+/// (`dead_letter.exception`, contract §6.1), and for that reason is no [`Error`](std::error::Error)
+/// itself.
 ///
 /// ```
 /// use std::time::Duration;

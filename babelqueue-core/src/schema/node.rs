@@ -6,7 +6,8 @@ use super::document::{self, items, members, string};
 use super::number::Decimal;
 use crate::envelope::Kind;
 
-/// How deep schemas may stand in one another, and the values of a `const` or an `enum`: what bounds the recursion of reading and checking.
+/// How deep schemas may stand in one another, and the values of a `const` or an `enum`: what bounds
+/// the recursion of reading and checking.
 const DEPTH: usize = 128;
 
 /// One schema of the subset; the values of `const`, `enum` and `minimum` as they are written.

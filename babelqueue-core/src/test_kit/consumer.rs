@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,12 +7,16 @@ use tokio::time::{Instant, timeout_at};
 use super::stage::number;
 use super::{Failed, ensure};
 use crate::Error;
-use crate::transport::{Delivery, Receiver, Settled, Settlement, Settler, Subscription};
+use crate::transport::{
+    Delivery, Receiver, Settled, Settlement, Settler, SubscribeOptions, Subscription, Transport,
+};
 
-/// A subscription, used as a patient worker would.
-pub(super) struct Consumer {
-    pub(super) receiver: Box<dyn Receiver>,
-    pub(super) settler: Arc<dyn Settler>,
+/// A subscription, used as a patient worker would: for the tests here, and for a transport's own.
+pub struct Consumer {
+    /// Its receiving half.
+    pub receiver: Box<dyn Receiver>,
+    /// Its settling half.
+    pub settler: Arc<dyn Settler>,
     patience: Duration,
 }
 
@@ -22,6 +27,21 @@ impl Consumer {
             settler: subscription.settler,
             patience,
         }
+    }
+
+    /// Subscribes, and waits up to a minute for what it is to get.
+    ///
+    /// # Errors
+    ///
+    /// The transport's.
+    pub async fn open(
+        transport: &dyn Transport,
+        queue: &str,
+        prefetch: usize,
+    ) -> Result<Self, Error> {
+        let options = SubscribeOptions::with_prefetch(prefetch);
+        let subscription = transport.subscribe(queue, options).await?;
+        Ok(Self::new(subscription, Duration::from_mins(1)))
     }
 
     /// At least one delivery, and at most `max`. Errors that pass are waited out.
@@ -49,7 +69,12 @@ impl Consumer {
         }
     }
 
-    pub(super) async fn one(&mut self) -> Result<Arc<Delivery>, Failed> {
+    /// The next delivery. Errors that pass are waited out.
+    ///
+    /// # Errors
+    ///
+    /// Nothing came in time, or the transport's error that does not pass.
+    pub async fn one(&mut self) -> Result<Arc<Delivery>, Failed> {
         Ok(self.some(1).await?.remove(0))
     }
 
@@ -87,7 +112,11 @@ impl Consumer {
     }
 
     /// Settles one delivery; the transport's answer.
-    pub(super) async fn settle(
+    ///
+    /// # Errors
+    ///
+    /// There was no answer in time, or not just one.
+    pub async fn settle(
         &mut self,
         delivery: &Arc<Delivery>,
         settlement: Settlement,
@@ -106,7 +135,11 @@ impl Consumer {
     }
 
     /// Acknowledges, and fails unless that is done.
-    pub(super) async fn ack(&mut self, delivery: &Arc<Delivery>) -> Result<(), Failed> {
+    ///
+    /// # Errors
+    ///
+    /// The answer was another one.
+    pub async fn ack(&mut self, delivery: &Arc<Delivery>) -> Result<(), Failed> {
         let answer = self.settle(delivery, Settlement::Ack).await??;
         ensure!(
             answer == Settled::Done,
@@ -115,12 +148,25 @@ impl Consumer {
         Ok(())
     }
 
-    pub(super) async fn close(&mut self) -> Result<(), Failed> {
+    /// Closes it, with time for what is out.
+    ///
+    /// # Errors
+    ///
+    /// The transport's, or it does not come back.
+    pub async fn close(&mut self) -> Result<(), Failed> {
         let within = self.patience;
         let closing = self.receiver.close(within);
         timeout_at(Instant::now() + within * 2, closing)
             .await
             .map_err(|_| Failed(format!("close({within:?}) did not come back")))??;
         Ok(())
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
     }
 }

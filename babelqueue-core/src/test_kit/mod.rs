@@ -44,6 +44,7 @@ use std::sync::Arc;
 use self::stage::Stage;
 use crate::transport::{Capabilities, Transport};
 
+pub use consumer::Consumer;
 pub use fixture::Fixture;
 
 /// Why a test failed, in words.

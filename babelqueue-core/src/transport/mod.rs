@@ -25,6 +25,7 @@
 //! 6. Publish options that a broker lacks are refused, never ignored; headers, where they cannot be
 //!    carried, are left out with one warning (contract §10.1).
 
+mod background;
 mod capabilities;
 mod delivery;
 mod lane_book;
@@ -38,6 +39,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+pub use background::Background;
 pub use capabilities::{Capabilities, Delay, Prefetch, PublishFeatures};
 pub use delivery::{Delivery, Facts, Fence, Lane, VersionProperty};
 pub use lane_book::LaneBook;

@@ -179,8 +179,8 @@ impl Worker {
         self.handle_urn(trim_blanks(T::URN), handler)
     }
 
-    /// Handles messages of a URN that is known only at run time, compared byte for byte. `T` is what `data` is read into;
-    /// [`serde_json::Value`] takes any.
+    /// Handles messages of a URN that is known only at run time, compared byte for byte. `T` is what
+    /// `data` is read into; [`serde_json::Value`] takes any.
     pub fn handle_urn<T, F, Fut, R>(self, urn: impl Into<String>, handler: F) -> Self
     where
         T: DeserializeOwned + 'static,

@@ -240,8 +240,8 @@ impl Queue {
                 self.after_break.reset();
                 self.done(report.key, settlement, fate);
             }
-            // What it had begun goes on without its task, and is nobody's to give back.
             News::GivenUp => self.give_back(report.key),
+            // What it had begun goes on without its task, and is nobody's to give back.
             News::Aborted if goes_on => self.left_behind += 1,
             News::Aborted if self.stopping => self.give_back(report.key),
             News::Aborted => self.broken(report.key, random),

@@ -14,14 +14,12 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::QueueAttributeName;
 use babelqueue_core::Error;
-use babelqueue_core::transport::{
-    Delivery, Outgoing, Receiver, Settled, Settlement, Settler, SubscribeOptions, Transport as _,
-};
+use babelqueue_core::transport::{Outgoing, Transport as _};
 use babelqueue_sqs::{Config, Sqs, aws_sdk_sqs};
 use bytes::Bytes;
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -260,56 +258,5 @@ pub(crate) async fn publish(
         .map_err(Into::into)
 }
 
-/// A subscription, and what is wanted of it in a test.
-pub(crate) struct Reader {
-    pub(crate) receiver: Box<dyn Receiver>,
-    pub(crate) settler: Arc<dyn Settler>,
-}
-
-impl Reader {
-    pub(crate) async fn open(sqs: &Sqs, queue: &str, prefetch: usize) -> Result<Self, Error> {
-        let options = SubscribeOptions::with_prefetch(prefetch);
-        let subscription = sqs.subscribe(queue, options).await?;
-        Ok(Self {
-            receiver: subscription.receiver,
-            settler: subscription.settler,
-        })
-    }
-
-    /// The next delivery. Errors that pass are waited out.
-    pub(crate) async fn next(&mut self) -> Result<Arc<Delivery>, Failed> {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match timeout(left, self.receiver.receive(1)).await {
-                Ok(Ok(mut batch)) => return batch.pop().ok_or_else(|| "an empty batch".into()),
-                Ok(Err(error)) if error.is_transient() => {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                Ok(Err(error)) => return Err(error.into()),
-                Err(_) => return Err("nothing came within 60 s".into()),
-            }
-        }
-    }
-
-    pub(crate) async fn settle(
-        &mut self,
-        delivery: &Arc<Delivery>,
-        settlement: Settlement,
-    ) -> Result<Settled, Error> {
-        let batch = vec![(delivery.clone(), settlement)];
-        let answer = self.settler.settle(batch).await.pop();
-        answer.unwrap_or_else(|| Err(Error::transient("settle", "no answer")))
-    }
-
-    pub(crate) async fn ack(&mut self, delivery: &Arc<Delivery>) -> Result<(), Failed> {
-        match self.settle(delivery, Settlement::Ack).await? {
-            Settled::Done => Ok(()),
-            other => Err(format!("an ack was answered {other:?}").into()),
-        }
-    }
-
-    pub(crate) async fn close(&mut self) -> Result<(), Error> {
-        self.receiver.close(Duration::from_secs(10)).await
-    }
-}
+/// How long a subscription may take to close: some tests hold deliveries until then.
+pub(crate) const CLOSING: Duration = Duration::from_secs(10);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use aws_sdk_sqs::types::QueueAttributeName;
+use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Outgoing, PublishOptions, Settled, Settlement, Transport as _};
 use babelqueue_core::{Error, Headers};
 use babelqueue_sqs::{Sqs, aws_sdk_sqs};
 use bytes::Bytes;
 
 use crate::common::front::{Front, Verdict};
-use crate::common::{Failed, Reader, Server, Test, body, ensure, publish, quick, test, unique};
+use crate::common::{CLOSING, Failed, Server, Test, body, ensure, publish, quick, test, unique};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -76,15 +77,15 @@ async fn a_queue_is_found_by_url_and_by_prefix(server: Server) -> Result<(), Fai
     publish(&by_prefix, &queue, [body(2)]).await?;
     ensure!(front.count("GetQueueUrl") == 0, "it was asked for the URL");
 
-    let mut reader = Reader::open(&by_url, &url, 2).await?;
-    let (one, two) = (reader.next().await?, reader.next().await?);
+    let mut reader = Consumer::open(&by_url, &url, 2).await?;
+    let (one, two) = (reader.one().await?, reader.one().await?);
     let mut came = [&one.body, &two.body];
     came.sort_unstable();
     ensure!(came == [&body(1), &body(2)], "{came:?}");
     ensure!(*one.queue == *url, "it is called {}", one.queue);
     reader.ack(&one).await?;
     reader.ack(&two).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await
 }
 
@@ -120,16 +121,16 @@ async fn a_request_holds_no_more_bytes_than_it_may(server: Server) -> Result<(),
     server.create(&queue).await?;
     let large = |number: u32| Bytes::from(format!("{number}{}", "x".repeat(300_000)));
     publish(&sqs, &queue, (0..7).map(large)).await?;
-    let mut reader = Reader::open(&sqs, &queue, 7).await?;
+    let mut reader = Consumer::open(&sqs, &queue, 7).await?;
     let mut came = Vec::new();
     for _ in 0..7 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         reader.ack(&delivery).await?;
         came.push(delivery.body[0]);
     }
     came.sort_unstable();
     ensure!(came == *b"0123456", "{came:?}");
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await
 }
 
@@ -191,11 +192,11 @@ async fn what_sqs_cannot_hold_is_an_error(server: Server) -> Result<(), Failed> 
         done == [false, false, true, false, false, false],
         "{answers:?}"
     );
-    let mut reader = Reader::open(&sqs, &queue, 8).await?;
-    let only = reader.next().await?;
+    let mut reader = Consumer::open(&sqs, &queue, 8).await?;
+    let only = reader.one().await?;
     ensure!(only.body == body(1) && only.headers.len() == 4, "{only:?}");
     reader.ack(&only).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await
 }
 
@@ -225,10 +226,10 @@ async fn a_fifo_queue_takes_groups_and_deduplication_ids(server: Server) -> Resu
         "{answer:?}"
     );
 
-    let mut reader = Reader::open(&sqs, &queue, 8).await?;
+    let mut reader = Consumer::open(&sqs, &queue, 8).await?;
     let mut came = Vec::new();
     for _ in 0..3 {
-        let delivery = reader.next().await?;
+        let delivery = reader.one().await?;
         let lane = delivery.lane.as_ref().ok_or("no lane")?;
         came.push((lane.key.clone(), delivery.body.clone()));
         reader.ack(&delivery).await?;
@@ -242,7 +243,7 @@ async fn a_fifo_queue_takes_groups_and_deduplication_ids(server: Server) -> Resu
     let mut expected = expected.to_vec();
     expected.sort_unstable();
     ensure!(came == expected, "{came:?}");
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await
 }
 
@@ -255,10 +256,10 @@ async fn a_queue_that_dedups_by_content_gets_no_id(server: Server) -> Result<(),
     publish(&sqs, &queue, [body(1)]).await?;
     let sent = front.bodies("SendMessageBatch").remove(0);
     ensure!(!sent.contains("MessageDeduplicationId"), "{sent}");
-    let mut reader = Reader::open(&sqs, &queue, 1).await?;
-    let delivery = reader.next().await?;
-    let answer = reader.settle(&delivery, Settlement::Ack).await?;
+    let mut reader = Consumer::open(&sqs, &queue, 1).await?;
+    let delivery = reader.one().await?;
+    let answer = reader.settle(&delivery, Settlement::Ack).await??;
     ensure!(answer == Settled::Done, "{answer:?}");
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::types::QueueAttributeName;
 use babelqueue_core::redrive::Redrive;
+use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Outgoing, PublishOptions, Settled, Settlement, Transport as _};
 use babelqueue_core::worker::Stopped;
 use babelqueue_sqs::aws_sdk_sqs;
@@ -15,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::common::front::{Front, Verdict};
 use crate::common::{
-    Failed, LEASE, Reader, Server, Test, body, ensure, publish, quick, test, unique,
+    CLOSING, Failed, LEASE, Server, Test, body, ensure, publish, quick, test, unique,
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -150,17 +151,17 @@ async fn a_redriven_message_whose_id_is_known_arrives(server: Server) -> Result<
     outgoing.options = PublishOptions::new().group("north");
     sqs.publish(vec![outgoing]).await.remove(0)?;
     for round in 0..2 {
-        let mut reader = Reader::open(&sqs, &queue, 1).await?;
-        let delivery = reader.next().await?;
+        let mut reader = Consumer::open(&sqs, &queue, 1).await?;
+        let delivery = reader.one().await?;
         let settlement = Settlement::DeadLetter {
             queue: dead.as_str().into(),
             record: delivery.body.clone(),
             verbatim: false,
             attempts: 3,
         };
-        let answer = reader.settle(&delivery, settlement).await?;
+        let answer = reader.settle(&delivery, settlement).await??;
         ensure!(answer == Settled::Done, "round {round}: {answer:?}");
-        reader.close().await?;
+        reader.receiver.close(CLOSING).await?;
         let redrive = Redrive::new(sqs.clone(), dead.as_str()).to_queue(queue.as_str());
         let report = redrive
             .first_idle(Duration::from_secs(30))
@@ -169,13 +170,13 @@ async fn a_redriven_message_whose_id_is_known_arrives(server: Server) -> Result<
             .await?;
         ensure!(report.summary.redriven == 1, "round {round}: {report:?}");
     }
-    let mut reader = Reader::open(&sqs, &queue, 1).await?;
-    let delivery = reader.next().await?;
+    let mut reader = Consumer::open(&sqs, &queue, 1).await?;
+    let delivery = reader.one().await?;
     ensure!(delivery.body == body(1), "{delivery:?}");
     let lane = delivery.lane.as_ref().map(|lane| lane.key.clone());
     ensure!(lane.as_deref() == Some(b"north"), "{lane:?}");
     reader.ack(&delivery).await?;
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await?;
     server.delete(&dead).await
 }
@@ -202,11 +203,11 @@ async fn a_redrive_policy_takes_poison_away(server: Server) -> Result<(), Failed
         let running = Running::start(worker);
         let call = tokio::time::timeout(Duration::from_mins(1), called.recv()).await?;
         ensure!(call == Some(1), "{call:?}");
-        let mut reader = Reader::open(&sqs, &native, 1).await?;
-        let taken = reader.next().await?;
+        let mut reader = Consumer::open(&sqs, &native, 1).await?;
+        let taken = reader.one().await?;
         ensure!(taken.body == "poison", "{taken:?}");
         reader.ack(&taken).await?;
-        reader.close().await?;
+        reader.receiver.close(CLOSING).await?;
         running.stop().await?;
         server.delete(&queue).await?;
         server.delete(&native).await?;
@@ -229,9 +230,9 @@ async fn a_delete_that_was_lost_sight_of_is_made_again(server: Server) -> Result
     .await?;
     let sqs = Sqs::open(quick(&front.url())?);
     publish(&sqs, &queue, [body(1)]).await?;
-    let mut reader = Reader::open(&sqs, &queue, 1).await?;
-    let delivery = reader.next().await?;
-    let answer = reader.settle(&delivery, Settlement::Ack).await?;
+    let mut reader = Consumer::open(&sqs, &queue, 1).await?;
+    let delivery = reader.one().await?;
+    let answer = reader.settle(&delivery, Settlement::Ack).await??;
     // AWS deletes what is deleted already; this server says that the handle is good no more.
     ensure!(
         matches!(answer, Settled::Done | Settled::Fenced),
@@ -243,7 +244,7 @@ async fn a_delete_that_was_lost_sight_of_is_made_again(server: Server) -> Result
     );
     let quiet = tokio::time::timeout(LEASE + Duration::from_secs(2), reader.receiver.receive(1));
     ensure!(quiet.await.is_err(), "it came again");
-    reader.close().await?;
+    reader.receiver.close(CLOSING).await?;
     server.delete(&queue).await
 }
 

@@ -1,5 +1,3 @@
-//! Tasks that a drop leaves behind: each ends by itself, after a call or two.
-
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 
@@ -7,14 +5,15 @@ use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Tasks that nobody can wait for, because a drop started them. Those that have ended are joined when
-/// the next one starts, so that a panic in one is told.
+/// For transports: tasks that nobody waits for, because a drop started them, or because whoever did may
+/// be dropped. Each has to end by itself, after a call or two. Those that have ended are joined when the
+/// next one starts, so that a panic in one is told.
 #[derive(Debug, Default)]
-pub(crate) struct Background(Mutex<Vec<JoinHandle<()>>>);
+pub struct Background(Mutex<Vec<JoinHandle<()>>>);
 
 impl Background {
     /// Runs `task` on the runtime of this thread. Without one, and on one that ends, it is dropped.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
