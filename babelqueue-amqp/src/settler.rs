@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use babelqueue_core::Error;
-use babelqueue_core::transport::{Delivery, Settled, Settlement, Settler};
+use babelqueue_core::transport::{Delivery, Settled, Settlement, Settler, Unready};
 use bytes::Bytes;
 use lapin::BasicProperties;
 use tokio::time::{Instant, timeout};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::delay::Step;
 use crate::generation::{Generation, Origin};
 use crate::publisher::Letter;
-use crate::transport::{Shared, Unready};
+use crate::transport::Shared;
 use crate::{Declare, project};
 
 /// A message that a quorum queue has counted this often is given back by a copy, which is counted

@@ -1,11 +1,10 @@
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use babelqueue_core::Error;
 use babelqueue_core::transport::{
     Capabilities, Delay, Outgoing, Prefetch, PublishFeatures, Rules, SubscribeOptions,
-    Subscription, Transport,
+    Subscription, Transport, Unready,
 };
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -237,28 +236,6 @@ impl Shared {
     fn publisher(&self) -> &Publisher {
         self.publisher
             .get_or_init(|| Publisher::start(self.config.clone(), self.publishing.clone()))
-    }
-}
-
-/// The queues that could not be made ready in this call. To try again for each of its messages would
-/// take as long each time.
-#[derive(Default)]
-pub(crate) struct Unready(HashMap<Arc<str>, (&'static str, String)>);
-
-impl Unready {
-    /// What there is to say of a message to `queue`, if it has been tried.
-    pub(crate) fn error(&self, queue: &str) -> Option<Error> {
-        let (operation, context) = self.0.get(queue)?;
-        Some(Error::transient(operation, context.clone()))
-    }
-
-    pub(crate) fn note(&mut self, queue: Arc<str>, letter: &Result<Letter, Error>) {
-        if let Err(Error::Transient {
-            operation, context, ..
-        }) = letter
-        {
-            self.0.insert(queue, (operation, context.clone()));
-        }
     }
 }
 

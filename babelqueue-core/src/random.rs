@@ -3,6 +3,7 @@
 //! Not for secrets or ids: those come from the operating system (`uuid`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A small shared generator (`SplitMix64`): each draw is one atomic addition and a mix.
 #[derive(Debug)]
@@ -43,6 +44,12 @@ impl Random {
     )]
     pub fn unit(&self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Between half of `pause` and all of it, so that those who wait for the same do not come at
+    /// once.
+    pub fn jittered(&self, pause: Duration) -> Duration {
+        pause.mul_f64(0.5 + self.unit() / 2.0)
     }
 }
 

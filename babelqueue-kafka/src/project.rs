@@ -194,12 +194,14 @@ pub fn facts(received: &RecordHeaders) -> Facts {
     let mut facts = Facts::default();
     let (mut version, mut attempts, mut original) = (None, None, None);
     for (name, value) in received.fields() {
-        let named = |known: &str| name == known.as_bytes();
-        let first = match () {
-            () if named(SCHEMA_VERSION) => &mut version,
-            () if named(ATTEMPTS) => &mut attempts,
-            () if named(ORIGINAL_TOPIC) => &mut original,
-            () => continue,
+        let first = if name == SCHEMA_VERSION.as_bytes() {
+            &mut version
+        } else if name == ATTEMPTS.as_bytes() {
+            &mut attempts
+        } else if name == ORIGINAL_TOPIC.as_bytes() {
+            &mut original
+        } else {
+            continue;
         };
         first.get_or_insert(value);
     }

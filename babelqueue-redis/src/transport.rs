@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use babelqueue_core::Error;
@@ -150,7 +149,7 @@ pub(crate) struct Shared {
     capabilities: Capabilities,
     /// One wait for each ready list, however many receivers stand behind it.
     waits: Mutex<HashMap<String, Weak<Wait>>>,
-    random: Random,
+    pub(crate) random: Random,
     ids: AtomicU64,
     warned_of_headers: AtomicBool,
 }
@@ -181,11 +180,6 @@ impl Shared {
 
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Between half of `pause` and all of it.
-    pub(crate) fn jittered(&self, pause: Duration) -> Duration {
-        pause.mul_f64(0.5 + self.random.unit() / 2.0)
     }
 
     /// Headers that cannot travel are left out with one warning (contract §10.1).

@@ -8,6 +8,7 @@ use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry,
     DeleteMessageBatchRequestEntry, SendMessageBatchRequestEntry,
 };
+use babelqueue_core::random::Random;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
@@ -45,31 +46,42 @@ pub(crate) struct Visibility {
 
 /// Sends what fits into one request.
 pub(crate) async fn send(link: &Link, queue: &Queue, parcels: Vec<Parcel>) -> Vec<Carried> {
-    retried(parcels, |parcels| send_once(link, queue, parcels)).await
+    retried(&link.random, parcels, |parcels| {
+        send_once(link, queue, parcels)
+    })
+    .await
 }
 
 /// Deletes the messages of these receipt handles, ten a request, side by side.
 pub(crate) async fn delete(link: &Link, queue: &Queue, handles: Vec<Arc<str>>) -> Vec<Carried> {
-    in_chunks(handles, |handles| delete_once(link, queue, handles)).await
+    in_chunks(&link.random, handles, |handles| {
+        delete_once(link, queue, handles)
+    })
+    .await
 }
 
 /// Changes visibilities, ten a request, side by side.
 pub(crate) async fn change(link: &Link, queue: &Queue, changes: Vec<Visibility>) -> Vec<Carried> {
-    in_chunks(changes, |changes| change_once(link, queue, changes)).await
+    in_chunks(&link.random, changes, |changes| {
+        change_once(link, queue, changes)
+    })
+    .await
 }
 
 async fn in_chunks<T: Clone, F: Future<Output = Vec<Carried>>>(
+    random: &Random,
     entries: Vec<T>,
     call: impl Fn(Vec<T>) -> F,
 ) -> Vec<Carried> {
     let chunks = entries.chunks(MAX_ENTRIES);
-    let calls = chunks.map(|chunk| retried(chunk.to_vec(), &call));
+    let calls = chunks.map(|chunk| retried(random, chunk.to_vec(), &call));
     join_all(calls).await.concat()
 }
 
 /// Sends those entries again that failed in a way that passes. A request that failed as a whole the
 /// client has tried again itself.
 async fn retried<T: Clone, F: Future<Output = Vec<Carried>>>(
+    random: &Random,
     entries: Vec<T>,
     call: impl Fn(Vec<T>) -> F,
 ) -> Vec<Carried> {
@@ -83,7 +95,7 @@ async fn retried<T: Clone, F: Future<Output = Vec<Carried>>>(
         if again.is_empty() {
             break;
         }
-        sleep(jittered(PAUSE * 2_u32.pow(round - 1))).await;
+        sleep(random.jittered(PAUSE * 2_u32.pow(round - 1))).await;
         let second = call(again.iter().map(|at| entries[*at].clone()).collect()).await;
         for (at, result) in again.into_iter().zip(second) {
             results[at] = result;
@@ -191,12 +203,6 @@ fn per_entry<'a>(
     results
 }
 
-/// Between half of it and all of it.
-fn jittered(pause: Duration) -> Duration {
-    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-    pause.mul_f64(0.5 + 0.5 * (f64::from((random >> 32) as u32) / f64::from(u32::MAX)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -220,7 +226,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_passes_is_sent_again() {
         let calls = Mutex::new(Vec::new());
-        let results = in_chunks((0..12).collect(), |chunk: Vec<u32>| {
+        let results = in_chunks(&Random::seeded(1), (0..12).collect(), |chunk: Vec<u32>| {
             calls.lock().unwrap().push(chunk.clone());
             async move {
                 let carried = chunk.iter().enumerate().map(|(at, number)| match number {

@@ -8,6 +8,7 @@ use aws_sdk_sqs::config::{
     BehaviorVersion, Builder, Region, SharedCredentialsProvider, StalledStreamProtectionConfig,
 };
 use babelqueue_core::Error;
+use babelqueue_core::random::Random;
 use babelqueue_core::transport::Background;
 use tokio::sync::OnceCell;
 
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     client: OnceCell<Client>,
     /// Requests that go on where their receiver is dropped.
     pub(crate) background: Background,
+    pub(crate) random: Random,
 }
 
 impl Link {
@@ -34,6 +36,7 @@ impl Link {
             config,
             client,
             background: Background::default(),
+            random: Random::from_entropy(),
         }
     }
 

@@ -6,7 +6,7 @@ use babelqueue_core::Error;
 use babelqueue_core::envelope::Projection;
 use babelqueue_core::transport::{
     Capabilities, Delay, Outgoing, Prefetch, PublishFeatures, PublishOptions, Rules,
-    SubscribeOptions, Subscription, Transport,
+    SubscribeOptions, Subscription, Transport, Unready,
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -90,8 +90,14 @@ impl Transport for Sqs {
 
     async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
         let mut letters = Vec::with_capacity(batch.len());
+        let mut unready = Unready::default();
         for outgoing in batch {
-            letters.push(self.shared.published(&outgoing).await);
+            let letter = match unready.error(&outgoing.queue) {
+                Some(error) => Err(error),
+                None => self.shared.published(&outgoing).await,
+            };
+            unready.note(outgoing.queue, &letter);
+            letters.push(letter);
         }
         self.shared.send(letters).await
     }
@@ -134,8 +140,14 @@ impl Shared {
         copies: Vec<(Arc<str>, Bytes, Attributes, Origin)>,
     ) -> Vec<Result<(), Error>> {
         let mut letters = Vec::with_capacity(copies.len());
+        let mut unready = Unready::default();
         for (queue, body, attributes, origin) in copies {
-            letters.push(self.copied(&queue, &body, attributes, origin).await);
+            let letter = match unready.error(&queue) {
+                Some(error) => Err(error),
+                None => self.copied(&queue, &body, attributes, origin).await,
+            };
+            unready.note(queue, &letter);
+            letters.push(letter);
         }
         self.send(letters).await
     }

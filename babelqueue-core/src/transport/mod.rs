@@ -32,6 +32,7 @@ mod lane_book;
 mod outgoing;
 mod rules;
 mod settlement;
+mod unready;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,7 @@ pub use lane_book::LaneBook;
 pub use outgoing::{Outgoing, PublishOptions};
 pub use rules::{AttemptsRule, DeadLetterNaming, GateRule, PoisonRule, Rules};
 pub use settlement::{Settled, Settlement};
+pub use unready::Unready;
 
 use crate::Error;
 

@@ -185,7 +185,7 @@ impl Queue {
                 Err(failure) if failure.is_transient() && Instant::now() + pause < give_up => {
                     again |= failure.may_have_run;
                     tracing::debug!(queue = %self.name, error = %failure.error, "settling again");
-                    sleep(self.shared.jittered(pause)).await;
+                    sleep(self.shared.random.jittered(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(failure) => return self.all_failed(plans, &failure),

@@ -23,6 +23,7 @@ use crate::common::{Failed, Server, Test, body, ensure, publish, quick, test, un
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test!(a_queue_that_is_not_there_is_refused),
+        test!(a_batch_asks_once_for_a_queue_that_is_not_there),
         test!(a_dead_letter_queue_is_looked_for_at_the_start),
         test!(a_right_that_is_missing_ends_the_worker),
         test!(wrong_credentials_end_the_worker),
@@ -61,6 +62,28 @@ async fn a_queue_that_is_not_there_is_refused(server: Server) -> Result<(), Fail
         ensure!(text.contains(&format!("no queue `{queue}`")), "{text}");
     }
     Ok(())
+}
+
+async fn a_batch_asks_once_for_a_queue_that_is_not_there(server: Server) -> Result<(), Failed> {
+    let front = Front::start(Some(server.address()?), |_| Verdict::Forward).await?;
+    let (sqs, none, queue) = (
+        Sqs::open(quick(&front.url())?),
+        unique("none"),
+        unique("there"),
+    );
+    server.create(&queue).await?;
+    let batch = (0..40).map(|number| {
+        let to = if number % 2 == 0 { &none } else { &queue };
+        Outgoing::new(&**to, body(number))
+    });
+    let published = sqs.publish(batch.collect()).await;
+    for (at, result) in published.into_iter().enumerate() {
+        let refused = matches!(result, Err(Error::Refused { .. }));
+        ensure!(refused == (at % 2 == 0), "{at}: {result:?}");
+    }
+    let asked = front.count("GetQueueUrl");
+    ensure!(asked == 2, "it asked {asked} times for two queues");
+    server.delete(&queue).await
 }
 
 async fn a_dead_letter_queue_is_looked_for_at_the_start(server: Server) -> Result<(), Failed> {
