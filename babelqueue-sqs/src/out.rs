@@ -7,6 +7,8 @@ use babelqueue_core::transport::{Delivery, Fence, Lane, LaneBook};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::polls::Receipt;
+
 /// What one subscription has given out and not heard back of.
 pub(crate) struct Out {
     generation: u64,
@@ -29,15 +31,17 @@ struct Entry {
 }
 
 impl Books {
-    /// SQS gives out nothing of a group of which something is out. So what is still in our books when
-    /// more comes, and whose lease is over, comes again: it is of an earlier run of its lane.
+    /// What is still in our books and comes again, though it may not be over by our clock: the service
+    /// began to count before its answer was here, and how long before nobody says. It gives out nothing
+    /// of a group of which something is out, so all of an earlier run of the lane comes again then.
     fn forget_earlier_run(&mut self, delivery: &Delivery) {
-        let of_lane = self.out.values().filter(|entry| {
+        let of_run = self.out.values().filter(|entry| {
             let earlier = &entry.delivery;
             let is_over = earlier.is_lost() || earlier.lease_is_over();
-            is_over && !entry.is_being_settled && earlier.lane == delivery.lane
+            let of_lane = delivery.lane.is_some() && earlier.lane == delivery.lane;
+            !entry.is_being_settled && (of_lane && is_over || is_same_message(earlier, delivery))
         });
-        let over: Vec<_> = of_lane.map(|entry| entry.delivery.clone()).collect();
+        let over: Vec<_> = of_run.map(|entry| entry.delivery.clone()).collect();
         for earlier in over {
             earlier.mark_lost();
             for after in self.lanes.take_back(&earlier) {
@@ -46,6 +50,15 @@ impl Books {
             self.out.remove(&earlier.fence.id);
         }
     }
+}
+
+/// Whether both are receives of one message.
+fn is_same_message(one: &Delivery, other: &Delivery) -> bool {
+    let id = |delivery: &Delivery| {
+        let receipt = delivery.native::<Receipt>()?;
+        Some(receipt.message_id.clone()).filter(|id| !id.is_empty())
+    };
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 impl Out {
@@ -71,9 +84,7 @@ impl Out {
     /// Notes that `delivery` is given out.
     pub(crate) fn enter(&self, delivery: &Arc<Delivery>) {
         let mut books = self.lock();
-        if delivery.lane.is_some() {
-            books.forget_earlier_run(delivery);
-        }
+        books.forget_earlier_run(delivery);
         books.lanes.enter(delivery);
         let entry = Entry {
             delivery: delivery.clone(),
@@ -241,8 +252,19 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     fn give_out(out: &Out, lane: &'static str) -> Arc<Delivery> {
+        give_out_message(out, lane, "")
+    }
+
+    fn give_out_message(out: &Out, lane: &'static str, message_id: &str) -> Arc<Delivery> {
         let delivery = Delivery::new("orders".into(), Bytes::new());
-        let mut delivery = delivery.with_lease(Instant::now() + LEASE);
+        let mut delivery = delivery
+            .with_lease(Instant::now() + LEASE)
+            .with_native(Receipt {
+                handle: "".into(),
+                attributes: Arc::default(),
+                group: None,
+                message_id: message_id.into(),
+            });
         delivery.fence = out.fence();
         delivery.lane = (!lane.is_empty()).then(|| Lane {
             scope: 0,
@@ -296,6 +318,24 @@ mod tests {
         assert!(first.is_lost() && second.is_lost());
         assert!(out.lose(&first).is_empty() && !again.is_lost());
         assert!(out.claim(&again));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_comes_again_is_lost_before_its_lease_is_over() {
+        let out = Out::new();
+        for lane in ["", "a"] {
+            let first = give_out_message(&out, lane, "1");
+            let (after, other) = (
+                give_out_message(&out, lane, "2"),
+                give_out_message(&out, "b", "3"),
+            );
+            let again = give_out_message(&out, lane, "1");
+            assert!(first.is_lost() && !out.claim(&first));
+            assert_eq!(after.is_lost(), lane == "a", "with its lane, if it has one");
+            assert!(!other.is_lost() && !again.is_lost() && out.claim(&again));
+            out.done(&again);
+            out.lose_all();
+        }
     }
 
     #[tokio::test(start_paused = true)]
