@@ -1,6 +1,7 @@
 //! Calling cargo again.
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 use babelqueue_conformance::{Json, json};
@@ -30,6 +31,15 @@ pub(crate) fn run(command: &mut Command) -> Result {
     }
     let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
     Err(format!("cargo {} failed: {status}", arguments.join(" ")).into())
+}
+
+/// Where cargo keeps what it fetched and unpacked.
+pub(crate) fn home() -> Result<PathBuf> {
+    if let Some(home) = env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    let home = env::home_dir().ok_or("neither CARGO_HOME nor a home directory is known")?;
+    Ok(home.join(".cargo"))
 }
 
 /// What cargo knows of the workspace's own packages.
