@@ -4,17 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use babelqueue_conformance::json;
 
+use super::ground::{DATA, TRACE, URN};
 use super::install;
 use super::matrix::{Cell, Matrix, expect};
 use super::side::Side;
 use crate::{Result, brokers, packages, python};
-
-const URN: &str = "urn:babel:orders:created";
-const TRACE: &str = "7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b";
-
-/// What every JSON library has to carry: text, an empty object, an empty list, a number beyond a
-/// double's.
-const DATA: &str = r#"{"order_id":1042,"text":"é ☃ \"q\" a/b","half":0.5,"big":9007199254740993,"empty":{},"list":[]}"#;
 
 pub(super) fn run() -> Result {
     let package = packages::find("kafka")?;

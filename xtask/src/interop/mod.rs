@@ -4,9 +4,11 @@
 //! Our side is the program `peer`; the others' are drivers under `interop/BROKER`, which take the same
 //! verbs and print the same lines.
 
+mod ground;
 mod install;
 mod kafka;
 mod matrix;
+mod rabbitmq;
 mod redis;
 mod side;
 
@@ -24,6 +26,9 @@ pub(crate) struct Options {
 enum Broker {
     /// Redis in both layouts, against the Python SDK and Laravel's own queue
     Redis,
+    /// RabbitMQ 3.10 and 4.0, with classic and with quorum queues, against the Python SDK
+    #[command(name = "rabbitmq")]
+    RabbitMq,
     /// Kafka with a retry tier, against the Python SDK
     Kafka,
 }
@@ -31,6 +36,7 @@ enum Broker {
 pub(crate) fn run(options: &Options) -> Result {
     match options.broker {
         Broker::Redis => redis::run(),
+        Broker::RabbitMq => rabbitmq::run(),
         Broker::Kafka => kafka::run(),
     }
 }

@@ -6,20 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use babelqueue_conformance::{Json, json};
 
+use super::ground::{DATA, ODD, TRACE, URN};
 use super::install;
 use super::matrix::{Cell, Matrix, expect, same};
 use super::side::Side;
 use crate::{Result, brokers, packages, python};
-
-const URN: &str = "urn:babel:orders:created";
-const TRACE: &str = "7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b";
-
-/// What every JSON library has to carry: text, an empty object, an empty list, a number beyond a
-/// double's.
-const DATA: &str = r#"{"order_id":1042,"text":"é ☃ \"q\" a/b","half":0.5,"big":9007199254740993,"empty":{},"list":[]}"#;
-
-/// An envelope with members that no SDK knows, and spellings that no parser keeps.
-const ODD: &str = r#"{"job":"urn:babel:orders:created","trace_id":"7b3f9c2a-e41d-4f88-9b2a-1c0d5e6f7a8b","data":{"order_id":1042,"huge":123456789012345678901234567890,"spelled":1e2,"empty":{},"list":[]},"meta":{"id":"f1e2d3c4-b5a6-4789-90ab-cdef01234567","queue":"orders","lang":"cobol","schema_version":1,"created_at":1749132727000,"ext":{"acme":{"tier":"gold"}}},"attempts":0,"x_flag":true,"x_nested":{"k":[1,2.5,null]}}"#;
 
 pub(super) fn run() -> Result {
     let package = packages::find("redis")?;
