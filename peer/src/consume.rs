@@ -51,6 +51,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "M", default_value_t = 3)]
     max_attempts: u32,
 
+    /// How long a retry waits
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    backoff: f64,
+
     /// Stop after so many deliveries, with a retry left on the wire
     #[arg(long, value_name = "D")]
     deliveries: Option<u64>,
@@ -95,13 +99,14 @@ pub(crate) async fn run(options: Options) -> Result<bool, Error> {
         handled: AtomicU64::new(0),
         enough: Notify::new(),
     });
+    let backoff = Duration::try_from_secs_f64(options.backoff)?;
     let mut worker = Worker::shared(transport)
         .queue(&*options.queue)
         .concurrency(options.concurrency)
         // Reads nothing ahead: what is not handled here is for the other side.
         .prefetch(options.concurrency)
         .shutdown_timeout(Duration::from_millis(200))
-        .retry(Retry::attempts(options.max_attempts))
+        .retry(Retry::attempts(options.max_attempts).backoff(backoff, 1.0))
         .dead_letter(options.dlq)
         .on_unknown_urn(options.unknown.into());
     let urns = if options.urns.is_empty() {

@@ -86,7 +86,7 @@ impl Fixture for Rabbit {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_mins(1)
+        crate::common::PATIENCE
     }
 
     fn can_restart(&self) -> bool {

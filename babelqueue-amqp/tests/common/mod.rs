@@ -18,7 +18,7 @@ use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties};
 use libtest_mimic::{Arguments, Completion, Trial};
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Anything that a test can fail with.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -63,16 +63,25 @@ impl Server {
     }
 
     pub(crate) fn config(&self) -> Result<Config, Error> {
-        Ok(Config::from_url(&self.url())?.connect_timeout(Duration::from_secs(15)))
+        Ok(Config::from_url(&self.url())?.connect_timeout(Duration::from_mins(1)))
     }
 
     /// Why it cannot be used now, in words.
     pub(crate) async fn unreachable(&self) -> Option<String> {
-        let amqp = self.config().and_then(Amqp::open);
-        let reached = match amqp {
-            Ok(amqp) => amqp.ping().await,
-            Err(error) => Err(error),
+        let amqp = match self.config().and_then(Amqp::open) {
+            Ok(amqp) => amqp,
+            Err(error) => return Some(error.to_string()),
         };
+        let mut reached = amqp.ping().await;
+        let deadline = Instant::now() + Duration::from_mins(1);
+        // One that has to be there is only slow.
+        while std::env::var_os("BQ_REQUIRE_BROKERS").is_some()
+            && reached.as_ref().is_err_and(Error::is_transient)
+            && Instant::now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            reached = amqp.ping().await;
+        }
         let error = reached.err()?;
         Some(format!("no RabbitMQ ({}): {error}", self.url_variable))
     }
@@ -160,6 +169,20 @@ impl Bare {
             Ok(queue) => Ok(Some(queue.message_count())),
             Err(error) if error.is_amqp_soft_error() => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until so many messages are ready in `queue`: what a closed channel held goes back in the
+    /// broker's own time.
+    pub(crate) async fn wait_for(&self, queue: &str, ready: u32) -> Result<(), Failed> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.ready(queue).await?;
+            if seen == Some(ready) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{seen:?} are ready, not {ready}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
@@ -284,6 +307,9 @@ impl Stand {
 }
 
 const LIMIT: Duration = Duration::from_mins(20);
+
+/// How long a test waits for what has to come.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// An envelope with this number in it.
 pub(crate) fn body(number: u64) -> Bytes {

@@ -60,6 +60,7 @@ async fn bytes_headers_and_properties_go_through(server: Server) -> Result<(), F
     reader.receiver.close(CLOSING).await?;
 
     let bare = server.bare().await?;
+    bare.wait_for(&queue, 1).await?;
     let message = bare
         .channel
         .basic_get(queue.as_str().into(), BasicGetOptions::default())

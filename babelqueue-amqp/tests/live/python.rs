@@ -134,10 +134,15 @@ async fn python(
     arguments: &[&str],
 ) -> Result<Vec<Value>, Failed> {
     let python = std::env::var("BQ_PYTHON")?;
+    let patience = match verb {
+        "consume" => &["--timeout", "180"][..],
+        _ => &[],
+    };
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/../interop/rabbitmq/peer.py");
     let output = Command::new(python)
         .args([driver, verb, "--broker", &server.url(), "--queue", queue])
         .args(arguments)
+        .args(patience)
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .output()

@@ -13,7 +13,7 @@ mod kills;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use babelqueue_amqp::prelude::*;
 use babelqueue_core::test_kit::Consumer;
@@ -21,7 +21,9 @@ use babelqueue_core::transport::{Outgoing, Settled, Settlement, Transport as _};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use common::{CLOSING, Failed, SERVERS, Server, Stand, body, ensure, publish, test, unique};
+use common::{
+    CLOSING, Failed, PATIENCE, SERVERS, Server, Stand, body, ensure, publish, test, unique,
+};
 
 fn main() -> ExitCode {
     let mut tests = vec![
@@ -34,6 +36,12 @@ fn main() -> ExitCode {
     Stand::of(SERVERS.to_vec()).one_by_one().run(&tests)
 }
 
+/// How long a confirm may take where the broker will not give it.
+const CONFIRM: Duration = Duration::from_secs(10);
+
+/// A busy machine is silent for longer than the shortest that there is.
+const HEARTBEAT: Duration = Duration::from_secs(4);
+
 async fn a_late_ack_after_a_reconnect_is_fenced(server: Server) -> Result<(), Failed> {
     let (amqp, queue) = (Amqp::open(server.config()?)?, unique("late"));
     publish(&amqp, &queue, [body(0), body(1)]).await?;
@@ -41,7 +49,7 @@ async fn a_late_ack_after_a_reconnect_is_fenced(server: Server) -> Result<(), Fa
     let (first, second) = (reader.one().await?, reader.one().await?);
     server.ctl(&["close_all_connections", "a test"])?;
     // Nobody receives, and still it shows at once.
-    tokio::time::timeout(Duration::from_secs(5), first.lost()).await?;
+    tokio::time::timeout(PATIENCE, first.lost()).await?;
     ensure!(second.is_lost(), "one is lost and the other is not");
     ensure!(!reader.settler.begin(&second), "a lost delivery may begin");
 
@@ -81,8 +89,8 @@ async fn a_late_ack_after_a_reconnect_is_fenced(server: Server) -> Result<(), Fa
 
 async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Result<(), Failed> {
     let queue = unique("alarm");
-    // Far shorter than the alarm: the time must stand still in it.
-    let config = server.config()?.confirm_timeout(Duration::from_secs(2))?;
+    // Shorter than the alarm: the time must stand still in it.
+    let config = server.config()?.confirm_timeout(CONFIRM)?;
     let amqp = Amqp::open(config)?;
     publish(&amqp, &queue, (0..10).map(body)).await?;
     let mut reader = Consumer::open(&amqp, &queue, 10).await?;
@@ -95,7 +103,7 @@ async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Re
     let outcome = blocked(&amqp, &queue, &mut reader, &held).await;
     server.ctl(&["set_vm_memory_high_watermark", before.trim()])?;
     let waiting = outcome?;
-    let published = tokio::time::timeout(Duration::from_secs(20), waiting).await??;
+    let published = tokio::time::timeout(PATIENCE, waiting).await??;
     ensure!(published.iter().all(Result::is_ok), "{published:?}");
     // The retry that got no confirm was given back.
     let mut left = Vec::new();
@@ -130,21 +138,16 @@ async fn blocked(
     for delivery in &held[..9] {
         reader.ack(delivery).await?;
     }
-    let start = Instant::now();
     let retry = Settlement::Retry {
         body: body(9),
         attempts: 1,
         delay: Duration::ZERO,
     };
-    let answer = reader.settle(&held[9], retry).await?;
+    let settled = tokio::time::timeout(PATIENCE, reader.settle(&held[9], retry));
+    let answer = settled.await.map_err(|_| "a copy holds up for ever")??;
     ensure!(
         answer.is_err(),
         "a copy was confirmed in an alarm: {answer:?}"
-    );
-    ensure!(
-        start.elapsed() < Duration::from_secs(8),
-        "held up for {:?}",
-        start.elapsed()
     );
     let again = reader.one().await?;
     ensure!(again.body == body(9), "it was not given back");
@@ -165,7 +168,7 @@ impl Message for Numbered {
 
 async fn a_handler_of_four_heartbeats_runs_once(server: Server) -> Result<(), Failed> {
     let queue = unique("heartbeats");
-    let config = server.config()?.heartbeat(Duration::from_secs(1))?;
+    let config = server.config()?.heartbeat(HEARTBEAT)?;
     let amqp = Amqp::open(config)?;
     Producer::new(amqp.clone())
         .queue(&*queue)
@@ -179,7 +182,7 @@ async fn a_handler_of_four_heartbeats_runs_once(server: Server) -> Result<(), Fa
             let (counted, finished) = (counted.clone(), finished.clone());
             async move {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_secs(6)).await;
+                tokio::time::sleep(4 * HEARTBEAT + HEARTBEAT / 4).await;
                 let kept = message.n == 1 && !message.context().is_lost();
                 finished.notify_one();
                 if kept {

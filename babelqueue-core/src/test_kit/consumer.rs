@@ -29,7 +29,7 @@ impl Consumer {
         }
     }
 
-    /// Subscribes, and waits up to a minute for what it is to get.
+    /// Subscribes, and waits up to three minutes for what it is to get: a busy machine is slow.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Consumer {
     ) -> Result<Self, Error> {
         let options = SubscribeOptions::with_prefetch(prefetch);
         let subscription = transport.subscribe(queue, options).await?;
-        Ok(Self::new(subscription, Duration::from_mins(1)))
+        Ok(Self::new(subscription, Duration::from_mins(3)))
     }
 
     /// At least one delivery, and at most `max`. Errors that pass are waited out.

@@ -41,12 +41,23 @@ pub(super) trait Ground {
     /// What lies in a queue: a line each, with the `body` and the `headers`.
     fn lying(&self, queue: &str) -> Result<Vec<Json>>;
 
-    /// How many retries a message has had by the first one's envelope: 1, or 0 where the broker
-    /// counts and the envelope stays as it was.
-    fn attempts_in_a_retry(&self, from: &Side) -> u64;
+    /// How many attempts the body of a first retry tells of: 0 where the broker counts and the body
+    /// stays as it was.
+    fn attempts_in_a_retry(&self) -> u64;
 
     /// Whether what `from` loses of the headers in a retry is known of it.
     fn loses_headers(&self, from: &Side) -> Option<&'static str>;
+
+    /// How the side that begins a retry has it wait until it has stopped itself.
+    fn backoff(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether it is known of `by` that what it redrives is lost.
+    fn loses_redriven(&self, by: &Side) -> Option<&'static str> {
+        let _ = by;
+        None
+    }
 }
 
 /// The names of a queue and its dead-letter queue.
@@ -108,7 +119,7 @@ impl<'a> Pairing<'a> {
         let (url, queue) = (self.ground.url(), self.ground.queue()?);
         let id = to.produce(url, &queue.name, &["--urn", URN, "--trace", TRACE])?;
         expect(
-            &from.fail(url, &queue.name, &[])?,
+            &from.fail(url, &queue.name, self.ground.backoff())?,
             &[("attempts", 0.into()), ("ok", false.into())],
         )?;
         expect(
@@ -126,13 +137,13 @@ impl<'a> Pairing<'a> {
     fn odd(&self, from: &Side, to: &Side) -> Result<Cell> {
         let (url, queue) = (self.ground.url(), self.ground.queue()?);
         to.produce(url, &queue.name, &["--body", ODD])?;
-        from.fail(url, &queue.name, &[])?;
+        from.fail(url, &queue.name, self.ground.backoff())?;
         let lying = self.ground.lying(&queue.name)?;
         let [retry] = &lying[..] else {
             return Err(format!("{} retries lie there", lying.len()).into());
         };
         let retry = text(retry, "body")?;
-        let attempts = self.ground.attempts_in_a_retry(from);
+        let attempts = self.ground.attempts_in_a_retry();
         let wanted = ODD.replace(r#""attempts":0"#, &format!(r#""attempts":{attempts}"#));
         let kept = if retry == wanted {
             Cell::Met
@@ -166,7 +177,7 @@ impl<'a> Pairing<'a> {
             ("note".to_owned(), "é \"q\"".into()),
         ]);
         expect(
-            &from.fail(url, &queue.name, &[])?,
+            &from.fail(url, &queue.name, self.ground.backoff())?,
             &[("headers", expected.clone())],
         )?;
         let line = to.consume(url, &queue.name, &[])?;
@@ -213,6 +224,10 @@ impl<'a> Pairing<'a> {
                 ("ok", true.into()),
             ],
         )?;
+        if let Some(how) = self.ground.loses_redriven(to) {
+            self.all_settled(&queue)?;
+            return Ok(Cell::Deviates(how.to_owned()));
+        }
         expect(
             &from.consume(url, &queue.name, &[])?,
             &[

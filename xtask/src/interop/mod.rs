@@ -11,6 +11,7 @@ mod matrix;
 mod rabbitmq;
 mod redis;
 mod side;
+mod sqs;
 
 use clap::{Args, Subcommand};
 
@@ -29,6 +30,8 @@ enum Broker {
     /// RabbitMQ 3.10 and 4.0, with classic and with quorum queues, against the Python SDK
     #[command(name = "rabbitmq")]
     RabbitMq,
+    /// Amazon SQS, standard and FIFO queues, against the Python SDK
+    Sqs,
     /// Kafka with a retry tier, against the Python SDK
     Kafka,
 }
@@ -37,6 +40,7 @@ pub(crate) fn run(options: &Options) -> Result {
     match options.broker {
         Broker::Redis => redis::run(),
         Broker::RabbitMq => rabbitmq::run(),
+        Broker::Sqs => sqs::run(),
         Broker::Kafka => kafka::run(),
     }
 }

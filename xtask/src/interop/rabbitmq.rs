@@ -126,7 +126,7 @@ impl Ground for Vhost<'_> {
         Ok(printed.lines)
     }
 
-    fn attempts_in_a_retry(&self, _: &Side) -> u64 {
+    fn attempts_in_a_retry(&self) -> u64 {
         1
     }
 

@@ -14,6 +14,7 @@ pub(super) struct Side {
     pub(super) name: &'static str,
     /// The program, and what stands before the verb.
     command: Vec<OsString>,
+    environment: Vec<(&'static str, String)>,
 }
 
 /// What a run printed, and whether it reached its count.
@@ -28,7 +29,14 @@ impl Side {
         Self {
             name,
             command: command.to_vec(),
+            environment: Vec::new(),
         }
+    }
+
+    /// Runs with these variables besides.
+    pub(super) fn with_environment(mut self, environment: &[(&'static str, String)]) -> Self {
+        self.environment = environment.to_vec();
+        self
     }
 
     /// Runs a verb to its end. An exit code that says neither "reached" nor "not reached" is an error.
@@ -38,6 +46,7 @@ impl Side {
             .args(before)
             .args([verb, "--broker", url, "--queue", queue])
             .args(more)
+            .envs(self.environment.clone())
             .stdin(Stdio::null())
             .output()
             .map_err(|e| format!("{}: {e}", self.name))?;
