@@ -73,7 +73,7 @@ def consume(options):
         bq.consume(max_messages=1, timeout=0.2, handle_signals=False)
     # The last ack is on its way only.
     bq.transport.close()
-    return 0 if seen["ok"] >= options.count else 3
+    return 0 if seen["ok"] >= options.count or seen["deliveries"] >= most else 3
 
 
 def redrive_all(options):
