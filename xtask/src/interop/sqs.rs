@@ -93,6 +93,11 @@ impl Ground for Queues<'_> {
         &["--backoff", "3"]
     }
 
+    fn ends_at_poison(&self, by: &Side) -> Option<&'static str> {
+        let ends = by.name == "python" && self.ending == ".fifo";
+        ends.then_some("python: its dead letter has the id of the message, and poison has none")
+    }
+
     fn loses_redriven(&self, by: &Side) -> Option<&'static str> {
         let loses = by.name == "python" && self.ending == ".fifo";
         loses.then_some(
