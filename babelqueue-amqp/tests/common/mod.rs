@@ -94,7 +94,8 @@ impl Server {
     /// Runs `rabbitmqctl` on the server.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> Result<String, Failed> {
         let run = std::env::var(self.run_variable).map_err(|_| self.run_variable)?;
-        let output = Command::new(run)
+        let output = Command::new("sh")
+            .arg(run)
             .args(["rabbitmqctl", "-q"])
             .args(arguments)
             .output()?;

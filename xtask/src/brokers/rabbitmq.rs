@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -84,10 +83,8 @@ impl Broker for RabbitMq {
         fs::create_dir_all(data.join("home"))?;
         fs::write(data.join("rabbitmq.conf"), configuration(address))?;
         fs::write(data.join("enabled_plugins"), "[].")?;
-        let runner = self.runner();
-        fs::write(&runner, self.script(address, data))?;
-        fs::set_permissions(&runner, fs::Permissions::from_mode(0o755))?;
-        let mut command = Command::new(runner);
+        self.write_runner(&self.script(address, data))?;
+        let mut command = self.run();
         command.arg(format!("{PROGRAMS}/rabbitmq-server"));
         Ok(command)
     }
@@ -118,9 +115,7 @@ impl Broker for RabbitMq {
     fn stopped(&self) -> Result {
         let deadline = Instant::now() + MAPPER_STOP;
         loop {
-            let output = Command::new(self.runner())
-                .args(["epmd", "-kill"])
-                .output()?;
+            let output = self.run().args(["epmd", "-kill"]).output()?;
             let said = [output.stdout, output.stderr].concat();
             let said = String::from_utf8_lossy(&said).into_owned();
             if !said.contains(MAPPER_IN_USE) {
@@ -143,7 +138,7 @@ impl RabbitMq {
         } else {
             data
         };
-        let mut script = String::from("#!/bin/sh\nexec ");
+        let mut script = String::from("exec ");
         if self.foreign {
             let root = self.root();
             _ = write!(
@@ -194,6 +189,22 @@ impl RabbitMq {
 
     fn folder(&self) -> PathBuf {
         target().join("brokers").join(self.name)
+    }
+
+    /// Runs a program of the server's. The shell reads the script: as a program of its own it would be
+    /// "busy" for as long as a process that was begun meanwhile still has it open.
+    fn run(&self) -> Command {
+        let mut command = Command::new("sh");
+        command.arg(self.runner());
+        command
+    }
+
+    /// Replaces the script as a whole: a test may be running it.
+    fn write_runner(&self, script: &str) -> Result {
+        let unfinished = self.folder().join("run.new");
+        fs::write(&unfinished, script)?;
+        fs::rename(unfinished, self.runner())?;
+        Ok(())
     }
 
     fn runner(&self) -> PathBuf {

@@ -92,7 +92,8 @@ impl<'a> Vhost<'a> {
     }
 
     fn ctl(&self, arguments: &[&str]) -> Result {
-        let mut ctl = Command::new(self.run);
+        let mut ctl = Command::new("sh");
+        ctl.arg(self.run);
         let output = ctl.args(["rabbitmqctl", "-q"]).args(arguments).output()?;
         if output.status.success() {
             return Ok(());
