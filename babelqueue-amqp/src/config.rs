@@ -64,10 +64,7 @@ impl Config {
     /// `tls`. It never repeats the URL, which may hold a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut config = Self::of(parse(url)?);
-        let query = url.split_once('?').map_or("", |(_, query)| query);
-        let query = query.split('#').next().unwrap_or_default();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        for (key, value) in pairs(url) {
             config = config.with_query(key, value)?;
         }
         Ok(config)
@@ -284,6 +281,7 @@ impl fmt::Debug for Config {
 }
 
 fn parse(url: &str) -> Result<AMQPUri, Error> {
+    check_keys_of_the_client(url)?;
     // The client's own error may repeat the URL, and with it the password.
     let problem = "is not of the form `amqp://user:password@host:port/vhost`";
     let mut uri: AMQPUri = url.parse().map_err(|_| Error::config("url", problem))?;
@@ -305,6 +303,35 @@ fn bracketed_host(url: &str) -> Option<&str> {
     let authority = url.split_once("://")?.1.split(['/', '?', '#']).next()?;
     let host = authority.rsplit('@').next()?.strip_prefix('[')?;
     host.split_once(']').map(|(host, _)| host)
+}
+
+/// The client reads these itself, and does not say which of them it could not.
+fn check_keys_of_the_client(url: &str) -> Result<(), Error> {
+    for (key, value) in pairs(url) {
+        let (option, most, what) = match key {
+            "heartbeat" => ("heartbeat", u64::from(u16::MAX), "seconds, at most 65535"),
+            "channel_max" => ("channel_max", u64::from(u16::MAX), "a number up to 65535"),
+            "frame_max" => (
+                "frame_max",
+                u64::from(u32::MAX),
+                "bytes, at most 4294967295",
+            ),
+            "connection_timeout" => ("connection_timeout", u64::MAX, "milliseconds"),
+            _ => continue,
+        };
+        if number(value).is_none_or(|number| number > most) {
+            return Err(expected(option, what));
+        }
+    }
+    Ok(())
+}
+
+/// The keys of the URL's query with their values.
+fn pairs(url: &str) -> impl Iterator<Item = (&str, &str)> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split('#').next().unwrap_or_default();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 fn number(value: &str) -> Option<u64> {
@@ -375,7 +402,15 @@ mod tests {
             ("amqp://u:secret@h?publish_window=0", "publish_window"),
             ("amqp://u:secret@h?publish_window=x", "publish_window"),
             ("amqp://u:secret@h?confirm_timeout=-1", "confirm_timeout"),
-            ("amqp://u:secret@h?heartbeat=secret", "url"),
+            ("amqp://u:secret@h?heartbeat=secret", "heartbeat"),
+            ("amqp://u:secret@h?heartbeat=65536", "heartbeat"),
+            ("amqp://u:secret@h?channel_max=-1", "channel_max"),
+            ("amqp://u:secret@h?frame_max=", "frame_max"),
+            (
+                "amqp://u:secret@h?connection_timeout=1s",
+                "connection_timeout",
+            ),
+            ("amqp://u:secret@h?auth_mechanism=secret", "url"),
         ] {
             let error = Config::from_url(url).unwrap_err();
             let text = format!("{error} {error:?}");
