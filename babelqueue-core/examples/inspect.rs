@@ -13,6 +13,7 @@
 //! - `identity`: the URN, or `null`
 //! - `warnings`: the pointers of what its producer should not write, and that is dropped
 //! - `accepts`: whether a consumer takes it (§2B)
+//! - `unaccepted`: the pointer of the first member for which it does not, or `null`
 //! - `retry`: the envelope's text as a retry writes it, with `attempts` + 1; `null` where it is poison
 //! - `poison_record`: in base64, what a dead-letter queue would get of it as poison (§6A), consumed
 //!   from NAME (`default` where none is given)
@@ -30,6 +31,16 @@ use babelqueue_core::poison_record;
 use bytes::Bytes;
 use serde::Serialize;
 
+const USAGE: &str = "\
+inspect [--queue NAME] [--lines] [FILE]
+
+Reads one body from FILE or from standard input, and prints as one JSON object why it was refused
+and what would become of it.
+
+  --queue NAME  the queue that it was consumed from (default: default)
+  --lines       a body a line, in standard base64
+";
+
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -44,7 +55,12 @@ fn main() -> ExitCode {
 /// Inspects what the arguments name; tells whether every line could be read.
 fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std::error::Error>> {
     let arguments = Arguments::parse(arguments)?;
-    let output = io::BufWriter::new(io::stdout().lock());
+    let mut output = io::BufWriter::new(io::stdout().lock());
+    if arguments.help {
+        output.write_all(USAGE.as_bytes())?;
+        output.flush()?;
+        return Ok(true);
+    }
     let all_read = match &arguments.file {
         Some(path) => {
             let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
@@ -88,6 +104,7 @@ fn print(output: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
 }
 
 struct Arguments {
+    help: bool,
     lines: bool,
     queue: String,
     file: Option<String>,
@@ -96,12 +113,14 @@ struct Arguments {
 impl Arguments {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut parsed = Self {
+            help: false,
             lines: false,
             queue: "default".to_owned(),
             file: None,
         };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
+                "--help" | "-h" => parsed.help = true,
                 "--lines" => parsed.lines = true,
                 "--queue" => {
                     parsed.queue = arguments.next().ok_or("`--queue` wants a name")?;
@@ -132,6 +151,7 @@ struct Findings {
     identity: Option<String>,
     warnings: Vec<&'static str>,
     accepts: bool,
+    unaccepted: Option<&'static str>,
     retry: Option<String>,
     poison_record: String,
 }
@@ -159,6 +179,7 @@ impl Findings {
                 identity: None,
                 warnings: Vec::new(),
                 accepts: false,
+                unaccepted: None,
                 retry: None,
                 poison_record,
             },
@@ -170,6 +191,7 @@ impl Findings {
                 identity: Some(envelope.urn().into_owned()),
                 warnings: warnings.iter().map(Warning::pointer).collect(),
                 accepts: envelope.accepts(),
+                unaccepted: envelope.unaccepted(),
                 retry: Some(retried(&envelope)),
                 poison_record,
             },
@@ -252,6 +274,7 @@ mod tests {
     /// What is printed for `input`, and whether every line could be read.
     fn inspected(input: &str, lines: bool) -> (Vec<Value>, bool) {
         let arguments = Arguments {
+            help: false,
             lines,
             queue: "orders".to_owned(),
             file: None,
@@ -277,6 +300,7 @@ mod tests {
         assert_eq!(found[0]["identity"], "urn:a");
         assert_eq!(found[0]["warnings"], json!(["/job"]));
         assert_eq!(found[0]["accepts"], false);
+        assert_eq!(found[0]["unaccepted"], "/meta/schema_version");
         assert_eq!(
             found[0]["retry"],
             r#"{"job":"urn:a","n":1e400,"attempts":1}"#

@@ -157,7 +157,13 @@ impl Envelope {
     /// Whether a consumer takes it (contract §2B): the schema version is 1, `data` an object,
     /// `attempts` there, and `trace_id` not blank. An envelope can decode and not be accepted.
     pub fn accepts(&self) -> bool {
-        members_accept(&self.members, &self.bytes)
+        self.unaccepted().is_none()
+    }
+
+    /// Why a consumer does not take it: the JSON pointer of the first member that
+    /// [`accepts`](Self::accepts) fails on; `None` where it does.
+    pub fn unaccepted(&self) -> Option<&'static str> {
+        unaccepted(&self.members, &self.bytes)
     }
 
     /// The canonical bytes, as they are published.
@@ -197,16 +203,24 @@ impl Envelope {
 /// Whether a consumer takes `body` (contract §2B): it decodes, and the envelope
 /// [`accepts`](Envelope::accepts). Never fails, whatever the bytes.
 pub fn accepts(body: &[u8]) -> bool {
-    Members::checked(body)
-        .is_ok_and(|members| members.identity(body).is_some() && members_accept(&members, body))
+    Members::checked(body).is_ok_and(|members| {
+        members.identity(body).is_some() && unaccepted(&members, body).is_none()
+    })
 }
 
-fn members_accept(members: &Members, body: &[u8]) -> bool {
+fn unaccepted(members: &Members, body: &[u8]) -> Option<&'static str> {
     let not_blank = |span: Span| content(span.of(body)).is_some_and(|text| !json::is_blank(text));
-    json::int64(members.schema_version.of(body)) == Some(SCHEMA_VERSION)
-        && Kind::of(members.data.of(body)) == Some(Kind::Object)
-        && json::int64(members.attempts.of(body)).is_some()
-        && not_blank(members.trace_id)
+    if json::int64(members.schema_version.of(body)) != Some(SCHEMA_VERSION) {
+        Some("/meta/schema_version")
+    } else if Kind::of(members.data.of(body)) != Some(Kind::Object) {
+        Some("/data")
+    } else if json::int64(members.attempts.of(body)).is_none() {
+        Some("/attempts")
+    } else if !not_blank(members.trace_id) {
+        Some("/trace_id")
+    } else {
+        None
+    }
 }
 
 /// Equal are envelopes of equal bytes.

@@ -280,20 +280,23 @@ fn an_error_says_what_and_where() {
 fn accepts_asks_for_more_than_decode() {
     let full = r#"{"job":"j","trace_id":"t","data":{},"meta":{"schema_version":1},"attempts":-1}"#;
     assert!(accepts(full.as_bytes()));
-    for (from, to) in [
-        ("\"t\"", "\" \\t\""),
-        ("\"t\"", "null"),
-        ("{}", "null"),
-        ("-1", "null"),
-        (":1}", ":2}"),
-        (":1}", ":null}"),
-        ("{\"schema_version\":1}", "null"),
-        ("\"data\":{},", ""),
-        ("\"trace_id\":\"t\",", ""),
+    assert_eq!(decoded(full).envelope.unaccepted(), None);
+    for (from, to, pointer) in [
+        ("\"t\"", "\" \\t\"", "/trace_id"),
+        ("\"t\"", "null", "/trace_id"),
+        ("{}", "null", "/data"),
+        ("-1", "null", "/attempts"),
+        (":1}", ":2}", "/meta/schema_version"),
+        (":1}", ":null}", "/meta/schema_version"),
+        ("{\"schema_version\":1}", "null", "/meta/schema_version"),
+        ("\"data\":{},", "", "/data"),
+        ("\"trace_id\":\"t\",", "", "/trace_id"),
     ] {
         let body = full.replace(from, to);
         assert_ne!(body, full);
-        assert!(!decoded(&body).envelope.accepts(), "{body}");
+        let envelope = decoded(&body).envelope;
+        assert!(!envelope.accepts(), "{body}");
+        assert_eq!(envelope.unaccepted(), Some(pointer), "{body}");
         assert!(!accepts(body.as_bytes()), "{body}");
     }
     for poison in ["", "[]", "{}", "null", "{\"job\":\"j\",\"data\":[]}"] {
