@@ -133,7 +133,11 @@ fn by_text(text: &str) -> Meaning {
         ("CROSSSLOT", "put the part that the keys share in braces"),
         ("DENIED", ""),
     ];
-    const FINAL_SENTENCES: [(&str, &str); 5] = [
+    const FINAL_SENTENCES: [(&str, &str); 6] = [
+        (
+            "cluster support disabled",
+            "`cluster` is for a node of a cluster",
+        ),
         ("unknown command", "Redis 6.2 or later is needed"),
         ("invalid password", ""),
         ("invalid DB index", ""),

@@ -16,6 +16,7 @@ use crate::{Outcome, common, trials};
 
 trials![
     wrong_credentials_are_refused,
+    a_server_that_is_no_cluster_is_not_taken_for_one,
     an_acl_user_with_the_rights_works_and_one_without_is_told,
     a_unix_socket_works,
     a_dead_letter_key_of_the_wrong_type_loses_nothing,
@@ -38,6 +39,15 @@ async fn wrong_credentials_are_refused() -> Outcome {
             "{error:?}"
         );
     }
+    Ok(())
+}
+
+async fn a_server_that_is_no_cluster_is_not_taken_for_one() -> Outcome {
+    let server = Private::start(&[]).await?;
+    let url = format!("redis://{}?cluster=1", server.address());
+    let error = Redis::connect(&url).await.err().ok_or("let in")?;
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("`cluster`"), "{error}");
     Ok(())
 }
 
