@@ -1,10 +1,10 @@
 //! Redis beside the bare client: `cargo xtask bench redis`, or with a server at `BQ_REDIS_URL`
 //! `cargo bench -p babelqueue-redis --bench redis`, with `-- --json` for one JSON object a line.
 //!
-//! The two sides take turns in one run, on one server, over one runtime of two threads. Bodies are
-//! 256 bytes. The rival of a rate is the bare client doing the same trips with the same scripts; so a
-//! ratio above 1 is ours. Where `BQ_PYTHON` names an interpreter that has it, the Python SDK takes its
-//! turn as well.
+//! The two sides take turns in one run, on one server, over one runtime of two threads; the worker
+//! over one of one thread as well. Bodies are 256 bytes. The rival of a rate is the bare client doing
+//! the same trips with the same scripts; so a ratio above 1 is ours. Where `BQ_PYTHON` names an
+//! interpreter that has it, the Python SDK takes its turn as well.
 
 mod bare;
 mod consume;
@@ -22,6 +22,8 @@ use std::time::Instant;
 
 use babelqueue_redis::{Config, Layout, Redis};
 use pairs::Pair;
+use python::Python;
+use tokio::runtime::Builder;
 
 /// How many pairs are timed.
 const PAIRS: usize = 7;
@@ -40,23 +42,41 @@ fn body(number: u32) -> String {
         .replace("f1e2d3c4-b5a6-4789-90ab-cdef01234567", &id())
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() {
+fn main() {
     let url =
         std::env::var("BQ_REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:16379".to_owned());
     let only = std::env::args()
         .skip(1)
         .find(|argument| !argument.starts_with('-'));
     let wanted = |name: &str| only.as_deref().is_none_or(|only| name.contains(only));
-    let bare = bare::Bare::connect(&url).await;
     let python = python::Python::installed();
+    let two = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let one = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
 
+    let mut figures = two.block_on(all(&url, wanted, python.as_ref()));
+    figures.extend(one.block_on(on_one_thread(&url, wanted, python.as_ref())));
+    pairs::report(&figures);
+}
+
+const LAYOUTS: [(Layout, &str); 2] = [(Layout::Sdk, "sdk"), (Layout::Laravel, "laravel")];
+
+fn open(url: &str, layout: Layout) -> Redis {
+    let config = Config::from_url(url).expect("a good URL");
+    Redis::open(config.with_layout(layout)).expect("a good configuration")
+}
+
+async fn all(url: &str, wanted: impl Fn(&str) -> bool, python: Option<&Python>) -> Vec<Pair> {
+    let bare = bare::Bare::connect(url).await;
     let mut figures = Vec::new();
-    for (layout, name) in [(Layout::Sdk, "sdk"), (Layout::Laravel, "laravel")] {
-        let config = Config::from_url(&url)
-            .expect("a good URL")
-            .with_layout(layout);
-        let redis = Redis::open(config).expect("a good configuration");
+    for (layout, name) in LAYOUTS {
+        let redis = open(url, layout);
         let group = |what: &str| format!("{name}: {what}");
         if wanted("publish") {
             figures
@@ -68,7 +88,7 @@ async fn main() {
             figures.extend(consume::worker(&redis, &bare, &name).await);
         }
         if wanted("python")
-            && let Some(python) = &python
+            && let Some(python) = python
         {
             let name = group("reserve and ack, worker, N = 64, beside Python");
             figures.push(consume::beside_python(&redis, &bare, python, &name).await);
@@ -78,9 +98,33 @@ async fn main() {
         }
     }
     if wanted("lrem") {
-        figures.extend(consume::in_flight(&url, &bare).await);
+        figures.extend(consume::in_flight(url, &bare).await);
     }
-    pairs::report(&figures);
+    figures
+}
+
+/// The worker over a runtime of one thread, which leaves the other processor to the server.
+async fn on_one_thread(
+    url: &str,
+    wanted: impl Fn(&str) -> bool,
+    python: Option<&Python>,
+) -> Vec<Pair> {
+    let bare = bare::Bare::connect(url).await;
+    let mut figures = Vec::new();
+    for (layout, name) in LAYOUTS {
+        let redis = open(url, layout);
+        let name = format!("{name}: reserve and ack, worker, N = 64, one thread");
+        if wanted("consume") {
+            figures.extend(consume::worker(&redis, &bare, &name).await);
+        }
+        if wanted("python")
+            && let Some(python) = python
+        {
+            let name = format!("{name}, beside Python");
+            figures.push(consume::beside_python(&redis, &bare, python, &name).await);
+        }
+    }
+    figures
 }
 
 /// Times the two sides in turn: how many things a second, and at how much of this process's CPU each.
