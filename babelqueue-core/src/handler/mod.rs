@@ -53,8 +53,9 @@ pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> +
 /// Dyn-safe, so that routes and layers are plain `Arc<dyn Handler>`s. Closures become one by
 /// [`Function`] or [`Blocking`]; write the trait out for what needs the message untyped.
 ///
-/// A worker calls it in a task of its own for each message, several at a time. A panic, in `call` or
-/// in the future, is a failure like any other ([`Panicked`]).
+/// A worker calls it in a task of its own for each message, several at a time; quick ones of one lane
+/// share a task, one after another. A panic, in `call` or in the future, is a failure like any other
+/// ([`Panicked`]).
 pub trait Handler: Send + Sync + 'static {
     /// Starts to handle one message.
     fn call(&self, context: Context) -> HandlerFuture;

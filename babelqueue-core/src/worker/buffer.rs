@@ -34,6 +34,25 @@ impl Buffer {
         self.ready.pop_front()
     }
 
+    /// Takes at most so many of those that wait for this lane, which is held, in their order.
+    pub(super) fn follow(&mut self, lane: &Lane, most: usize) -> VecDeque<Key> {
+        let Some(behind) = self.lanes.get_mut(lane) else {
+            return VecDeque::new();
+        };
+        let taken: VecDeque<Key> = behind.drain(..most.min(behind.len())).collect();
+        self.waiting -= taken.len();
+        taken
+    }
+
+    /// Takes them back: they are the next in their lane, which is held.
+    pub(super) fn put_back(&mut self, lane: &Lane, keys: VecDeque<Key>) {
+        let behind = self.lanes.entry(lane.clone()).or_default();
+        self.waiting += keys.len();
+        for key in keys.into_iter().rev() {
+            behind.push_front(key);
+        }
+    }
+
     /// Lets go of a lane: the next in it is ready.
     pub(super) fn leave(&mut self, lane: &Lane) {
         let Some(behind) = self.lanes.get_mut(lane) else {
@@ -132,6 +151,25 @@ mod tests {
         // Nobody holds the lane now.
         buffer.admit(Key::test(5), Some(&lane(1)));
         assert_eq!(keys(&mut buffer), [Key::test(5)]);
+    }
+
+    #[test]
+    fn what_follows_is_taken_in_order_and_put_back_at_the_front() {
+        let mut buffer = Buffer::default();
+        for index in 0..5 {
+            buffer.admit(Key::test(index), Some(&lane(1)));
+        }
+        assert_eq!(keys(&mut buffer), [Key::test(0)]);
+        let taken = buffer.follow(&lane(1), 3);
+        assert_eq!(taken, [1, 2, 3].map(Key::test));
+        assert_eq!(buffer.len(), 1);
+        buffer.put_back(&lane(1), taken.into_iter().skip(1).collect());
+        assert_eq!(buffer.len(), 3);
+        for index in 2..5 {
+            buffer.leave(&lane(1));
+            assert_eq!(keys(&mut buffer), [Key::test(index)]);
+        }
+        assert!(buffer.follow(&lane(2), 3).is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use tracing::Level;
 
 use super::routes::Routes;
 use super::status::Fate;
-use super::task::Report;
+use super::task::Reports;
 use crate::bounded_text::cut;
 use crate::decide::{Case, Decision, Dispatch, Event, Material, Policy, Refused, decide};
 use crate::envelope::Envelope;
@@ -21,7 +21,7 @@ pub(super) struct Desk {
     pub(super) dead_letter_queue: Arc<str>,
     pub(super) settler: Arc<dyn Settler>,
     pub(super) shared: Arc<Shared>,
-    pub(super) reports: UnboundedSender<Report>,
+    pub(super) reports: UnboundedSender<Reports>,
 }
 
 /// What the queues of a worker share.

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
@@ -48,13 +49,16 @@ pub(super) struct Running {
     task: Option<JoinHandle<()>>,
     /// Whether it has begun something that goes on even when the task is aborted.
     pub(super) blocking: bool,
+    /// The deliveries that the task has besides, in the order in which it gets to them.
+    pub(super) followers: VecDeque<Key>,
 }
 
 impl Running {
-    pub(super) fn new(task: JoinHandle<()>) -> Self {
+    pub(super) fn new(task: JoinHandle<()>, followers: VecDeque<Key>) -> Self {
         Self {
             task: Some(task),
             blocking: false,
+            followers,
         }
     }
 
@@ -64,8 +68,10 @@ impl Running {
         }
     }
 
-    pub(super) fn finished(mut self) {
+    /// It has ended; gives what it did not get to.
+    pub(super) fn finished(mut self) -> VecDeque<Key> {
         self.task = None;
+        std::mem::take(&mut self.followers)
     }
 }
 
@@ -199,7 +205,7 @@ mod tests {
             std::future::pending::<()>().await;
             drop(held);
         });
-        drop(Running::new(task));
+        drop(Running::new(task, VecDeque::new()));
         assert!((&mut end).await.is_err());
 
         let (send, receive) = tokio::sync::oneshot::channel();
@@ -207,7 +213,7 @@ mod tests {
             tokio::task::yield_now().await;
             send.send(()).unwrap();
         });
-        Running::new(task).finished();
+        Running::new(task, VecDeque::new()).finished();
         receive.await.unwrap();
     }
 }

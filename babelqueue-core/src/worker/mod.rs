@@ -46,12 +46,14 @@
 //! # How it works
 //!
 //! One loop, spawned as a task of its own, owns the receivers and all books; each handler runs in a
-//! task that reports to it over a channel. At most one receive, one settle and one extend call is in
-//! flight for each queue, and what gathers meanwhile goes along with the next.
+//! task that reports to it over a channel. Where the handlers of a lane are quick, one task takes
+//! several of its deliveries, one after another, until one is not acknowledged or takes its time. At
+//! most one receive, one settle and one extend call is in flight for each queue, and what gathers
+//! meanwhile goes along with the next.
 
 // `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which lane,
-// `lease` when to renew. `task` takes one delivery from the buffer to its settlement, `desk` makes
-// that out. `run` is the loop, `calls` what it has in flight, `stop` how it ends.
+// `lease` when to renew. `task` takes deliveries from the buffer to their settlements, `desk` makes
+// those out. `run` is the loop, `calls` what it has in flight, `stop` how it ends.
 
 mod backoff;
 mod buffer;

@@ -1,3 +1,4 @@
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,7 +18,10 @@ use super::task::{News, Report};
 use crate::Error;
 use crate::envelope::Envelope;
 use crate::random::Random;
-use crate::transport::{Delivery, Receiver, Settled, Settlement};
+use crate::transport::{Delivery, Lane, Receiver, Settled, Settlement};
+
+/// How many deliveries may follow the first in one task.
+const FOLLOW_MOST: usize = 31;
 
 /// One queue's books: what the worker holds of it, and what is under way. No I/O.
 pub(super) struct Queue {
@@ -30,6 +34,10 @@ pub(super) struct Queue {
     held: Held,
     buffer: Buffer,
     running: usize,
+    /// Deliveries that running tasks get to after the one at hand.
+    following: usize,
+    /// The most that a task is given to follow the first.
+    follow_most: usize,
     /// Deliveries whose handlers go on, past the stop's deadline, where nobody can abort them.
     left_behind: usize,
     finished: Finished,
@@ -82,6 +90,8 @@ impl Queue {
             held: Held::default(),
             buffer: Buffer::default(),
             running: 0,
+            following: 0,
+            follow_most: 0,
             left_behind: 0,
             finished: Finished::default(),
             settling: false,
@@ -99,14 +109,19 @@ impl Queue {
     /// Adds what this queue has to show.
     pub(super) fn add_to(&self, status: &mut Status) {
         status.in_flight += self.running + self.left_behind;
-        status.buffered += self.buffer.len();
-        status.settling += self.held.len() - self.buffer.len() - self.running - self.left_behind;
+        status.buffered += self.waiting();
+        status.settling += self.held.len() - self.waiting() - self.running - self.left_behind;
         status.reconnecting_since = earliest(status.reconnecting_since, self.reconnecting_since);
         status.counts.add(&self.counts);
     }
 
     pub(super) fn running(&self) -> usize {
         self.running
+    }
+
+    /// Those whose handlers have not started.
+    fn waiting(&self) -> usize {
+        self.buffer.len() + self.following
     }
 
     /// All that is unsettled.
@@ -128,9 +143,7 @@ impl Queue {
         if self.resume_at.is_some() {
             return 0;
         }
-        let ahead = self
-            .prefetch
-            .saturating_sub(self.buffer.len() + self.running);
+        let ahead = self.prefetch.saturating_sub(self.waiting() + self.running);
         let most = self.prefetch.saturating_mul(2);
         let unsettled = most.saturating_sub(self.held.len());
         ahead.min(unsettled)
@@ -138,6 +151,7 @@ impl Queue {
 
     pub(super) fn received(&mut self, batch: Vec<Arc<Delivery>>, now: Instant) {
         self.connected(now);
+        let mut too_late = Vec::new();
         for delivery in batch {
             self.counts.received += 1;
             let renewal = Renewal::plan(&delivery, now);
@@ -145,11 +159,12 @@ impl Queue {
             let lane = delivery.lane.clone();
             let key = self.held.insert(delivery, renewal);
             if self.stopping {
-                self.give_back(key);
+                too_late.push(key);
             } else {
                 self.buffer.admit(key, lane.as_ref());
             }
         }
+        self.give_back_in_turn(too_late);
     }
 
     /// The broker answered: whatever was wrong is over.
@@ -212,10 +227,23 @@ impl Queue {
         Some((key, Arc::clone(&entry.delivery)))
     }
 
-    pub(super) fn started(&mut self, key: Key, task: JoinHandle<()>) {
+    /// What the task of this delivery, which is next, takes along: those that wait behind it in its
+    /// lane. A task for each of them costs more than a quick handler.
+    pub(super) fn followers(&mut self, first: &Delivery) -> VecDeque<(Key, Arc<Delivery>)> {
+        let Some(lane) = first.lane.as_ref().filter(|_| self.follow_most > 0) else {
+            return VecDeque::new();
+        };
+        let held = &mut self.held;
+        let keys = self.buffer.follow(lane, self.follow_most).into_iter();
+        keys.filter_map(|key| Some((key, Arc::clone(&held.get_mut(key)?.delivery))))
+            .collect()
+    }
+
+    pub(super) fn started(&mut self, key: Key, followers: VecDeque<Key>, task: JoinHandle<()>) {
         if let Some(entry) = self.held.get_mut(key) {
-            entry.task = Some(Running::new(task));
             self.running += 1;
+            self.following += followers.len();
+            entry.task = Some(Running::new(task, followers));
         }
     }
 
@@ -229,22 +257,79 @@ impl Queue {
             task.blocking = true;
             return;
         }
-        let goes_on = task.blocking;
-        if let Some(task) = entry.task.take() {
-            task.finished();
+        let is_left_behind = task.blocking;
+        let followers = match entry.task.take() {
+            Some(task) if report.goes_on => {
+                entry.holds_lane = false;
+                self.passed_on(task);
+                VecDeque::new()
+            }
+            Some(task) => {
+                self.running -= 1;
+                task.finished()
+            }
+            None => VecDeque::new(),
+        };
+        self.following -= followers.len();
+        if !report.goes_on {
+            self.learn(&report.news, followers.len());
         }
-        self.running -= 1;
+        if !self.stopping {
+            self.put_back(report.key, followers);
+            self.conclude(report, is_left_behind, random);
+            return;
+        }
+        self.conclude(report, is_left_behind, random);
+        for key in followers {
+            self.give_back(key);
+        }
+    }
+
+    /// A task is done with one delivery, and has begun with the next in the same lane, which it holds
+    /// on to.
+    fn passed_on(&mut self, mut task: Running) {
+        let Some(next) = task.followers.pop_front() else {
+            return;
+        };
+        self.following -= 1;
+        task.blocking = false;
+        if let Some(entry) = self.held.get_mut(next) {
+            entry.task = Some(task);
+        }
+    }
+
+    /// The task did not get to these: they wait in their lane again.
+    fn put_back(&mut self, key: Key, followers: VecDeque<Key>) {
+        if !followers.is_empty()
+            && let Some(entry) = self.held.get_mut(key)
+            && let Some(lane) = &entry.delivery.lane
+        {
+            self.buffer.put_back(lane, followers);
+        }
+    }
+
+    /// More are to follow where tasks get to all of theirs; where they do not, the next is not kept
+    /// waiting behind them.
+    fn learn(&mut self, news: &News, left_over: usize) {
+        if left_over > 0 {
+            self.follow_most = 0;
+        } else if matches!(news, News::Done((Settlement::Ack, _))) {
+            self.follow_most = (2 * self.follow_most + 1).min(FOLLOW_MOST);
+        }
+    }
+
+    fn conclude(&mut self, report: Report, is_left_behind: bool, random: &Random) {
         match report.news {
             News::Blocking => {}
             News::Done((settlement, fate)) => {
                 self.after_break.reset();
                 self.done(report.key, settlement, fate);
             }
-            News::GivenUp => self.give_back(report.key),
+            // Nobody aborts anything before the stop.
+            News::Aborted | News::GivenUp if !self.stopping => self.broken(report.key, random),
             // What it had begun goes on without its task, and is nobody's to give back.
-            News::Aborted if goes_on => self.left_behind += 1,
-            News::Aborted if self.stopping => self.give_back(report.key),
-            News::Aborted => self.broken(report.key, random),
+            News::Aborted if is_left_behind => self.left_behind += 1,
+            News::Aborted | News::GivenUp => self.give_back(report.key),
             News::Refused => {
                 self.counts.lost += 1;
                 self.end(report.key);
@@ -436,8 +521,38 @@ impl Queue {
         self.resume_at = None;
         let mut waiting = self.buffer.drain();
         waiting.sort_unstable_by_key(|key| key.number());
+        self.give_back_in_turn(waiting);
+    }
+
+    /// Gives back what has not started. What stands in its lane behind the followers of a task goes
+    /// back behind those, when the task has ended.
+    fn give_back_in_turn(&mut self, waiting: Vec<Key>) {
+        if waiting.is_empty() {
+            return;
+        }
+        let tasks = self.held.iter_mut();
+        let tasks: BTreeMap<Lane, Key> = tasks
+            .filter(|(_, entry)| {
+                entry
+                    .task
+                    .as_ref()
+                    .is_some_and(|task| !task.followers.is_empty())
+            })
+            .filter_map(|(key, entry)| Some((entry.delivery.lane.clone()?, key)))
+            .collect();
         for key in waiting {
-            self.give_back(key);
+            let lane = self
+                .held
+                .get_mut(key)
+                .and_then(|entry| entry.delivery.lane.as_ref());
+            let ahead = lane.and_then(|lane| tasks.get(lane)).copied();
+            let ahead = ahead.and_then(|ahead| self.held.get_mut(ahead));
+            if let Some(task) = ahead.and_then(|entry| entry.task.as_mut()) {
+                task.followers.push_back(key);
+                self.following += 1;
+            } else {
+                self.give_back(key);
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use super::desk::{Desk, Shared};
 use super::queue::{Intake, Queue};
 use super::status::{Phase, Status};
 use super::stop::{Signal, Stop, StopReason, Stopped};
-use super::task::{Report, Task};
+use super::task::{Reports, Task};
 use crate::Error;
 use crate::flag::Flag;
 use crate::transport::{Subscription, Transport};
@@ -36,7 +36,7 @@ pub(super) struct Run {
 
     // Nothing of this is polled unless it was woken.
     signals: FuturesUnordered<BoxFuture<'static, Signal>>,
-    reports: UnboundedReceiver<Report>,
+    reports: UnboundedReceiver<Reports>,
     settles: Calls<SettleAnswer>,
     extends: Calls<ExtendAnswer>,
     intakes: Calls<Intaken>,
@@ -46,7 +46,7 @@ pub(super) struct Run {
     stopping: Arc<Flag>,
     shutdown_timeout: Duration,
     flush_timeout: Duration,
-    desks: UnboundedSender<Report>,
+    desks: UnboundedSender<Reports>,
     status: watch::Sender<Status>,
 }
 
@@ -102,7 +102,7 @@ impl Run {
             tokio::select! {
                 biased;
                 Some(signal) = self.signals.next() => self.signalled(signal),
-                Some(report) = self.reports.recv() => self.hear(report).await,
+                Some(reports) = self.reports.recv() => self.hear(reports).await,
                 Some((queue, answer)) = self.settles.next() => self.settled(queue, answer),
                 Some((queue, answer)) = self.extends.next() => self.extended(queue, answer),
                 Some((queue, intaken)) = self.intakes.next() => self.taken_in(queue, intaken),
@@ -147,8 +147,10 @@ impl Run {
         let Some((key, delivery)) = queue.next() else {
             return false;
         };
-        let task = tokio::spawn(Task::new(desk, key, delivery).run());
-        queue.started(key, task);
+        let followers = queue.followers(&delivery);
+        let keys = followers.iter().map(|(key, _)| *key).collect();
+        let task = tokio::spawn(Task::new(desk, key, delivery, followers).run());
+        queue.started(key, keys, task);
         true
     }
 
@@ -210,8 +212,8 @@ impl Run {
 
     /// A task has something to say; others may have, too. Whatever can be settled waits for one
     /// round of the other tasks, so that those which are about to finish go along.
-    async fn hear(&mut self, report: Report) {
-        self.reported(report);
+    async fn hear(&mut self, reports: Reports) {
+        self.reported(reports);
         self.hear_all();
         if self.queues.iter().any(Queue::may_settle) {
             if self.stop.is_none() {
@@ -223,13 +225,21 @@ impl Run {
     }
 
     fn hear_all(&mut self) {
-        while let Ok(report) = self.reports.try_recv() {
-            self.reported(report);
+        while let Ok(reports) = self.reports.try_recv() {
+            self.reported(reports);
         }
     }
 
-    fn reported(&mut self, report: Report) {
-        self.queues[report.queue].reported(report, &self.shared.random);
+    fn reported(&mut self, reports: Reports) {
+        let random = &self.shared.random;
+        match reports {
+            Reports::One(report) => self.queues[report.queue].reported(report, random),
+            Reports::Many(reports) => {
+                for report in reports {
+                    self.queues[report.queue].reported(report, random);
+                }
+            }
+        }
     }
 
     fn settled(&mut self, queue: usize, answer: SettleAnswer) {

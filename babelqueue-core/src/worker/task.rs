@@ -1,7 +1,12 @@
-//! What happens to one delivery between the buffer and its settlement, in a task of its own.
+//! What happens to a delivery between the buffer and its settlement, in a task of its own or in that
+//! of the delivery before it in its lane.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::desk::{Desk, Settling, Sorted};
 use super::held::Key;
@@ -9,14 +14,27 @@ use crate::decide::{Dispatch, classify};
 use crate::handler::{
     Context, Failure, HandlerFuture, Outcome, Turn, caught, clear_away, discard, poll_caught,
 };
-use crate::transport::Delivery;
+use crate::transport::{Delivery, Settlement};
 
-/// What a task tells the worker's loop of its delivery.
+/// How long a task goes on with further deliveries: handlers that take longer have a task each, and
+/// nobody waits behind them who need not.
+const GOES_ON_FOR: Duration = Duration::from_micros(100);
+
+/// What a task has to tell, in the order in which it happened.
+#[derive(Debug)]
+pub(super) enum Reports {
+    One(Report),
+    Many(Vec<Report>),
+}
+
+/// What a task tells the worker's loop of a delivery.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) queue: usize,
     pub(super) key: Key,
     pub(super) news: News,
+    /// Whether the task has gone on to the delivery that follows this one.
+    pub(super) goes_on: bool,
 }
 
 #[derive(Debug)]
@@ -33,24 +51,35 @@ pub(super) enum News {
     GivenUp,
 }
 
-/// One delivery's task. Whatever happens to it, it reports: dropped half-way, that it was aborted.
+/// The task of a delivery, and of those that follow it in its lane as long as they are acknowledged.
+/// Whatever happens to it, it reports: dropped half-way, that it was aborted.
 pub(super) struct Task {
     desk: Arc<Desk>,
     key: Key,
     delivery: Arc<Delivery>,
+    followers: VecDeque<(Key, Arc<Delivery>)>,
     /// Of a handler that blocks.
     turn: Option<Arc<Turn>>,
-    reported: bool,
+    /// What has happened and was not told yet: nobody waits for it while the task goes on.
+    untold: Vec<Report>,
+    ended: bool,
 }
 
 impl Task {
-    pub(super) fn new(desk: Arc<Desk>, key: Key, delivery: Arc<Delivery>) -> Self {
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        key: Key,
+        delivery: Arc<Delivery>,
+        followers: VecDeque<(Key, Arc<Delivery>)>,
+    ) -> Self {
         Self {
             desk,
             key,
             delivery,
+            followers,
             turn: None,
-            reported: false,
+            untold: Vec::new(),
+            ended: false,
         }
     }
 
@@ -62,16 +91,43 @@ impl Task {
     )]
     pub(super) fn run(mut self) -> impl Future<Output = ()> + Send {
         async move {
-            let news = match self.open() {
-                Opened::Ended(news) => news,
-                Opened::Handling(mut handling, sorted) => {
-                    let result = poll_fn(|cx| poll_caught(&mut handling, cx)).await;
-                    let result = clear_away(handling, result);
-                    self.conclude(&sorted, result)
-                }
-            };
-            self.reported = true;
-            self.report(news);
+            let begun = (!self.followers.is_empty()).then(Instant::now);
+            while !self.ended {
+                let news = match self.open() {
+                    Opened::Ended(news) => news,
+                    Opened::Handling(mut handling, sorted) => {
+                        let result = poll_fn(|cx| {
+                            let polled = poll_caught(&mut handling, cx);
+                            if polled.is_pending() {
+                                tell(&self.desk, &mut self.untold);
+                            }
+                            polled
+                        })
+                        .await;
+                        let result = clear_away(handling, result);
+                        self.conclude(&sorted, result)
+                    }
+                };
+                self.next_after(news, begun);
+            }
+        }
+    }
+
+    /// Reports of this delivery, and goes on to the one that follows, if it may.
+    fn next_after(&mut self, news: News, begun: Option<Instant>) {
+        // Anything else holds up the lane until it is settled.
+        let lane_is_free = matches!(news, News::Done((Settlement::Ack, _)) | News::Refused);
+        let may_go_on = lane_is_free
+            && begun.is_some_and(|begun| begun.elapsed() < GOES_ON_FOR)
+            && !self.desk.shared.surroundings.stopping.is_raised();
+        let next = self.followers.pop_front().filter(|_| may_go_on);
+        let report = self.report(news, next.is_some());
+        if let Some((key, delivery)) = next {
+            self.untold.push(report);
+            (self.key, self.delivery) = (key, delivery);
+            self.turn = None;
+        } else {
+            self.end(report);
         }
     }
 
@@ -97,7 +153,9 @@ impl Task {
         };
         if route.blocking {
             self.turn = Some(Arc::default());
-            self.report(News::Blocking);
+            let blocking = self.report(News::Blocking, false);
+            self.untold.push(blocking);
+            tell(desk, &mut self.untold);
         }
         let sorted = Sorted::of(&dispatch);
         let context = self.context(dispatch).with_turn(self.turn.clone());
@@ -124,29 +182,52 @@ impl Task {
         )
     }
 
-    fn report(&self, news: News) {
-        let report = Report {
+    fn report(&self, news: News, goes_on: bool) -> Report {
+        Report {
             queue: self.desk.queue,
             key: self.key,
             news,
-        };
-        // Nobody listens any more only where the worker was dropped.
-        let _ = self.desk.reports.send(report);
+            goes_on,
+        }
+    }
+
+    fn end(&mut self, last: Report) {
+        self.ended = true;
+        if self.untold.is_empty() {
+            send(&self.desk, Reports::One(last));
+        } else {
+            self.untold.push(last);
+            tell(&self.desk, &mut self.untold);
+        }
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if !self.reported {
+        if !self.ended {
             // What the handler had left is dropped by now.
             let given_up = self.turn.as_ref().is_some_and(|turn| turn.is_given_up());
-            self.report(if given_up {
+            let news = if given_up {
                 News::GivenUp
             } else {
                 News::Aborted
-            });
+            };
+            let last = self.report(news, false);
+            self.end(last);
         }
     }
+}
+
+/// Tells what was not told yet.
+fn tell(desk: &Desk, untold: &mut Vec<Report>) {
+    if !untold.is_empty() {
+        send(desk, Reports::Many(std::mem::take(untold)));
+    }
+}
+
+fn send(desk: &Desk, reports: Reports) {
+    // Nobody listens any more only where the worker was dropped.
+    let _ = desk.reports.send(reports);
 }
 
 /// What a delivery is once it has been opened.

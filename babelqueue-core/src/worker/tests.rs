@@ -3,6 +3,7 @@ mod flow;
 mod lease;
 mod records;
 mod rude;
+mod runs;
 mod script;
 mod stop;
 mod trouble;

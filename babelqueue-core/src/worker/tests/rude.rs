@@ -185,7 +185,7 @@ async fn a_begin_that_panics_counts_as_a_failure() {
 
 /// Nothing can be decided without it.
 #[derive(Debug)]
-struct BrokenClock;
+pub(super) struct BrokenClock;
 
 impl Clock for BrokenClock {
     fn unix_time(&self) -> Duration {
@@ -203,6 +203,18 @@ async fn what_cannot_be_decided_comes_again_and_not_at_once() {
     assert_eq!(counts.released, counts.received, "{counts:?}");
     let pause = starts[1].saturating_sub(starts[0]);
     assert!(pause < SECOND, "not for long at first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_is_it_kept_for_ever_where_its_handler_blocks() {
+    let script = Script::new();
+    script.jobs([1]);
+    let worker = Worker::new(script.clone())
+        .clock(Arc::new(BrokenClock))
+        .handle_blocking(|_: Incoming<Job>| Err::<(), _>(Failure::msg("no")));
+    let stopped = worker.run_until(sleep(SECOND)).await.unwrap();
+    assert_eq!((stopped.in_flight, stopped.counts.released), (0, 1));
+    assert_eq!(script.state().settled(), [(1, Settlement::release())]);
 }
 
 /// On one thread, where nobody else would get a turn.
