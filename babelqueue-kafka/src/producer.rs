@@ -55,12 +55,23 @@ impl Producer {
             .load(Ordering::Acquire)
     }
 
-    /// Writes the records in order and waits for the broker's answers; one for each.
+    /// Writes the records in order and waits for the broker's answers; one for each. Each is made as
+    /// it goes out: a thousand at once would have left the processor's cache by then.
     ///
     /// Where the client's queue is full it waits, and so do all that come after.
-    pub(crate) async fn write(&self, records: Vec<NewRecord>) -> Vec<Result<(), Error>> {
+    pub(crate) async fn write(
+        &self,
+        records: impl ExactSizeIterator<Item = Result<NewRecord, Error>>,
+    ) -> Vec<Result<(), Error>> {
         let count = records.len();
         let answers = Arc::new(Answers::new(count));
+        let records = (0..).zip(records).filter_map(|(at, record)| match record {
+            Ok(record) => Some((at, record)),
+            Err(error) => {
+                answers.answer(at, Err(error));
+                None
+            }
+        });
         self.enqueue(records, &answers).await;
         answers.all().await;
         answers.take(count)
@@ -76,8 +87,11 @@ impl Producer {
         }
     }
 
-    async fn enqueue(&self, records: Vec<NewRecord>, answers: &Arc<Answers>) {
-        let mut records = (0..).zip(records);
+    async fn enqueue(
+        &self,
+        mut records: impl Iterator<Item = (usize, NewRecord)>,
+        answers: &Arc<Answers>,
+    ) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             let Some(full) = records.find_map(|(at, record)| self.send(at, record, answers)) else {
                 return;
@@ -167,7 +181,7 @@ impl Drop for Producer {
 }
 
 fn native_headers(headers: &RecordHeaders) -> Result<OwnedHeaders, Error> {
-    let mut native = OwnedHeaders::new();
+    let mut native = OwnedHeaders::new_with_capacity(headers.fields().count());
     for (key, value) in headers.iter() {
         if key.contains('\0') {
             let context =

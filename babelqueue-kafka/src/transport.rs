@@ -94,6 +94,21 @@ impl Kafka {
         Arc::clone(&producer.unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Writes in order what can be written, and says of each whether it is confirmed.
+    async fn write_all(
+        &self,
+        records: impl ExactSizeIterator<Item = Result<NewRecord, Error>>,
+    ) -> Vec<Result<(), Error>> {
+        match self.working_producer() {
+            Ok(producer) => producer.write(records).await,
+            Err(error) => {
+                let text = error.to_string();
+                let failed = |_| Err(Error::transient("publish", &text));
+                records.map(|record| record.and_then(failed)).collect()
+            }
+        }
+    }
+
     /// The producer, or another where this one has failed for good.
     fn working_producer(&self) -> Result<Arc<Producer>, Error> {
         let producer = self.inner.producer.lock();
@@ -112,18 +127,10 @@ impl Transport for Kafka {
     }
 
     async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
-        let mut answers = Vec::with_capacity(batch.len());
-        let (mut records, mut places) = (Vec::with_capacity(batch.len()), Vec::new());
-        for (at, outgoing) in batch.into_iter().enumerate() {
-            answers.push(project::publish(outgoing, self.tiers()).map(|record| {
-                records.push(record);
-                places.push(at);
-            }));
-        }
-        for (at, answer) in places.into_iter().zip(self.write(records).await) {
-            answers[at] = answer;
-        }
-        answers
+        let tiers = self.tiers();
+        let records = batch.into_iter();
+        self.write_all(records.map(|outgoing| project::publish(outgoing, tiers)))
+            .await
     }
 
     async fn subscribe(
@@ -173,17 +180,7 @@ impl Transport for Kafka {
 #[async_trait]
 impl Writes for Kafka {
     async fn write(&self, records: Vec<NewRecord>) -> Vec<Result<(), Error>> {
-        if records.is_empty() {
-            return Vec::new();
-        }
-        match self.working_producer() {
-            Ok(producer) => producer.write(records).await,
-            Err(error) => {
-                let text = error.to_string();
-                let failed = |_| Err(Error::transient("publish", &text));
-                records.into_iter().map(failed).collect()
-            }
-        }
+        self.write_all(records.into_iter().map(Ok)).await
     }
 }
 

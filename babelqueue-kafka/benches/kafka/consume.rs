@@ -70,7 +70,8 @@ pub(crate) async fn beside_python(servers: &str, python: &Python) -> Pair {
     Pair::of("consume and ack, beside Python", "k/s", &rates)
 }
 
-/// Confirmed copies to a tier a second, beside the same number of acks.
+/// Confirmed copies to a tier a second, beside the same number of acks. By key: by partition there are
+/// only as many on their way as there are partitions.
 pub(crate) async fn tier_copies(servers: &str) -> Pair {
     let topic = Topic::filled(servers, COPIES).await;
     let tier = format!("{}.retry.1", topic.name);
@@ -78,14 +79,19 @@ pub(crate) async fn tier_copies(servers: &str) -> Pair {
     let tiers = RetryTiers::new([Duration::from_hours(1)]).expect("a tier");
     let mut pairs = Vec::new();
     for _ in 0..PAIRS {
-        let config = config(servers).retry_tiers(tiers.clone()).reinjector(false);
-        let copies = run(config, &topic, COPIES, true).await;
-        let acks = run(self::config(servers), &topic, COPIES, false).await;
+        let config = || config(servers).order(Order::Key);
+        let copying = config().retry_tiers(tiers.clone()).reinjector(false);
+        let copies = run(copying, &topic, COPIES, true).await;
+        let acks = run(config(), &topic, COPIES, false).await;
         pairs.push((copies.rate, acks.rate));
     }
     admin.remove().await;
     topic.remove().await;
-    Pair::of("confirmed tier copies beside acks, N = 64", "k/s", &pairs)
+    Pair::of(
+        "confirmed tier copies beside acks, N = 64, by key",
+        "k/s",
+        &pairs,
+    )
 }
 
 /// What a run came to: thousands of records a second, microseconds of CPU a record.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use babelqueue_core::Error;
 use babelqueue_core::transport::Transport as _;
 use babelqueue_kafka::{Config, Kafka};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -15,6 +16,7 @@ use crate::{BODY, PAIRS, bare};
 /// How many messages one side of a pair writes, and how many are on their way at once.
 const COUNT: usize = 100_000;
 const WINDOW: usize = 10_000;
+const BATCH: usize = 1_000;
 /// At its pace.
 const COUNT_OF_PYTHON: u32 = 10_000;
 
@@ -49,17 +51,25 @@ pub(crate) async fn beside_python(servers: &str, python: &Python) -> Pair {
     Pair::of("produce, beside Python unconfirmed", "k/s", &pairs)
 }
 
-/// Two batches on their way at a time.
+/// As many on their way at once as the rival has, in batches.
 async fn ours(kafka: &Kafka, topic: &Topic) -> f64 {
     let started = Instant::now();
-    let half = async || {
-        for _ in 0..COUNT / WINDOW {
-            let answers = kafka.publish(topic.outgoing(WINDOW / 2)).await;
-            assert!(answers.iter().all(Result::is_ok));
+    let mut flying = FuturesUnordered::new();
+    for _ in 0..COUNT / BATCH {
+        if flying.len() == WINDOW / BATCH {
+            confirmed_all(flying.next().await);
         }
-    };
-    tokio::join!(half(), half());
+        flying.push(kafka.publish(topic.outgoing(BATCH)));
+    }
+    while let Some(answers) = flying.next().await {
+        confirmed_all(Some(answers));
+    }
     rate(started.elapsed())
+}
+
+fn confirmed_all(answers: Option<Vec<Result<(), Error>>>) {
+    let answers = answers.expect("a batch on its way");
+    assert!(answers.iter().all(Result::is_ok));
 }
 
 async fn rival(producer: &FutureProducer, topic: &Topic) -> f64 {
