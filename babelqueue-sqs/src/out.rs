@@ -54,11 +54,12 @@ impl Books {
 
 /// Whether both are receives of one message.
 fn is_same_message(one: &Delivery, other: &Delivery) -> bool {
-    let id = |delivery: &Delivery| {
-        let receipt = delivery.native::<Receipt>()?;
-        Some(receipt.message_id.clone()).filter(|id| !id.is_empty())
-    };
-    id(one).is_some_and(|one| id(other) == Some(one))
+    message_id(one).is_some_and(|id| message_id(other) == Some(id))
+}
+
+fn message_id(delivery: &Delivery) -> Option<&str> {
+    let receipt = delivery.native::<Receipt>()?;
+    Some(&*receipt.message_id).filter(|id| !id.is_empty())
 }
 
 impl Out {
