@@ -9,13 +9,8 @@
 //! the queue that it names.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 
-use futures_util::stream::{FuturesUnordered, Stream as _};
 use lapin::Confirmation;
 use tokio::time::Instant;
 
@@ -180,81 +175,11 @@ impl<T> Unconfirmed<T> {
     }
 }
 
-/// Futures in flight, read in rounds.
-pub(crate) struct Rounds<F: Future> {
-    futures: FuturesUnordered<F>,
-}
-
-impl<F: Future> Rounds<F> {
-    pub(crate) fn new() -> Self {
-        Self {
-            futures: FuturesUnordered::new(),
-        }
-    }
-
-    pub(crate) fn push(&mut self, future: F) {
-        self.futures.push(future);
-    }
-
-    /// Waits until one is complete, and gives all that are: also those that were completed before the
-    /// last one that is given. For ever where there is none.
-    ///
-    /// Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Vec<F::Output> {
-        let mut round = Vec::new();
-        // The runtime's fairness would end a round before its time as well.
-        let drained = poll_fn(|context| self.drain(&mut round, context));
-        tokio::task::unconstrained(drained).await;
-        round
-    }
-
-    fn drain(&mut self, round: &mut Vec<F::Output>, context: &mut Context<'_>) -> Poll<()> {
-        let woken = Arc::new(Woken {
-            by_now: AtomicBool::new(false),
-            task: context.waker().clone(),
-        });
-        let waker = Waker::from(woken.clone());
-        let context = &mut Context::from_waker(&waker);
-        loop {
-            match Pin::new(&mut self.futures).poll_next(context) {
-                Poll::Ready(Some(output)) => round.push(output),
-                // It also gives up its turn now and then although more is complete, and wakes us.
-                Poll::Pending if woken.by_now.swap(false, Ordering::AcqRel) => {}
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        if round.is_empty() {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
-    }
-}
-
-/// Wakes a task, and tells whether it has.
-struct Woken {
-    by_now: AtomicBool,
-    task: Waker,
-}
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.by_now.store(true, Ordering::Release);
-        self.task.wake_by_ref();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
-    use lapin::ErrorKind;
-    use tokio::sync::oneshot;
-
     use std::time::Duration;
+
+    use lapin::ErrorKind;
 
     use super::*;
 
@@ -342,41 +267,5 @@ mod tests {
             1
         );
         assert_eq!(unconfirmed.deadline(), None);
-    }
-
-    #[tokio::test]
-    async fn a_round_holds_all_that_was_complete() {
-        let mut rounds = Rounds::new();
-        let mut senders = Vec::new();
-        for number in 0..500 {
-            let (sender, receiver) = oneshot::channel::<()>();
-            rounds.push(Box::pin(receiver.map(move |_| number)));
-            senders.push(sender);
-        }
-        assert!(rounds.next().now_or_never().is_none());
-        let rest = senders.split_off(400);
-        drop(senders);
-        assert_eq!(rounds.next().await.len(), 400);
-        assert!(rounds.next().now_or_never().is_none());
-        drop(rest);
-        assert_eq!(rounds.next().await.len(), 100);
-    }
-
-    #[tokio::test]
-    async fn a_round_goes_on_where_futures_yield() {
-        let mut rounds = Rounds::new();
-        for number in 0..100 {
-            rounds.push(Box::pin(async move {
-                for _ in 0..number % 4 {
-                    tokio::task::yield_now().await;
-                }
-                number
-            }));
-        }
-        let mut seen = 0;
-        while seen < 100 {
-            seen += rounds.next().await.len();
-        }
-        assert_eq!(seen, 100);
     }
 }

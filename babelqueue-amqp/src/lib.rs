@@ -55,6 +55,7 @@ mod config;
 mod confirms;
 mod delay;
 mod failure;
+mod flights;
 mod generation;
 mod link;
 pub mod prelude;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use babelqueue_core::Error;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use lapin::options::BasicPublishOptions;
-use lapin::{BasicProperties, Channel};
+use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::confirms::{Answer, Rounds, Unconfirmed, Verdict};
+use crate::confirms::{Unconfirmed, Verdict};
+use crate::flights::{Flights, Round};
 use crate::link::{Link, LinkFailure};
 use crate::{Config, delay, failure};
 
@@ -21,6 +21,11 @@ const BLOCKED_TICK: Duration = Duration::from_millis(50);
 
 /// How many calls may wait for the one that is being sent; more wait outside.
 const WAITING_CALLS: usize = 64;
+
+/// How many messages the client holds that it has not written: enough for a write, and no more. What
+/// is written steadily is confirmed steadily; a whole window at once would be confirmed at once too,
+/// and the broker stand still in between.
+const UNWRITTEN: usize = 16;
 
 /// One message, ready to be sent.
 pub(crate) struct Letter {
@@ -77,24 +82,38 @@ impl Publisher {
         }
     }
 
-    /// Sends in order; one result each, in order, when the broker has answered them all. A call that
-    /// is dropped sends no more of what it has not sent yet.
-    pub(crate) async fn send(&self, letters: Vec<Letter>) -> Vec<Posted> {
+    /// Takes letters to be sent in order, after all that it took before. Waits where too many calls
+    /// wait already.
+    pub(crate) async fn take(&self, letters: Vec<Letter>) -> Taken {
         let count = letters.len();
-        if count == 0 {
+        let (reply, answer) = oneshot::channel();
+        if count > 0 {
+            let call = Call {
+                letters: letters.into(),
+                reply,
+            };
+            // Where the task has ended, the answer fails as well.
+            _ = self.calls.send(call).await;
+        }
+        Taken { count, answer }
+    }
+}
+
+/// Letters that are being sent. What is not sent yet when this is dropped is not sent at all.
+pub(crate) struct Taken {
+    count: usize,
+    answer: oneshot::Receiver<Vec<Posted>>,
+}
+
+impl Taken {
+    /// One result each, in order, when the broker has answered them all.
+    pub(crate) async fn posted(self) -> Vec<Posted> {
+        if self.count == 0 {
             return Vec::new();
         }
-        let (reply, answer) = oneshot::channel();
-        let call = Call {
-            letters: letters.into(),
-            reply,
-        };
-        let gone = |_| Error::transient("publish", "the publisher has stopped");
-        let answer = match self.calls.send(call).await.map_err(|_| ()) {
-            Ok(()) => answer.await.map_err(|_| ()),
-            Err(()) => Err(()),
-        };
-        answer.unwrap_or_else(|()| (0..count).map(gone).map(Posted::Failed).collect())
+        let gone = |_| Posted::Failed(Error::transient("publish", "the publisher has stopped"));
+        let answer = self.answer.await;
+        answer.unwrap_or_else(|_| (0..self.count).map(gone).collect())
     }
 }
 
@@ -170,7 +189,7 @@ struct Stream<'a> {
     config: &'a Config,
     link: &'a Link,
     channel: Arc<Channel>,
-    flying: Rounds<BoxFuture<'static, (u64, Answer)>>,
+    flying: Flights<PublisherConfirm, lapin::Error>,
     unconfirmed: Unconfirmed<Ticket>,
     open: Vec<Option<OpenCall>>,
     /// The call whose letters are being sent.
@@ -203,7 +222,7 @@ impl<'a> Stream<'a> {
             config,
             link,
             channel: Arc::new(channel),
-            flying: Rounds::new(),
+            flying: Flights::new(),
             unconfirmed: Unconfirmed::new(),
             open: Vec::new(),
             sending: None,
@@ -265,6 +284,7 @@ impl<'a> Stream<'a> {
         while self.broken.is_none()
             && self.blocked_since.is_none()
             && self.unconfirmed.len() < self.config.publish_window
+            && self.flying.unwritten() < UNWRITTEN
         {
             let Some((call, letters)) = &mut self.sending else {
                 return;
@@ -301,16 +321,15 @@ impl<'a> Stream<'a> {
         let deadline = Instant::now() + self.config.confirm_timeout;
         let number = self.unconfirmed.add(ticket, letter.queue.clone(), deadline);
         let channel = self.channel.clone();
-        let mut flight = async move { (number, publish(&channel, letter).await.into()) }.boxed();
-        // Its first poll puts it on the wire, so this is where the order is made.
-        match (&mut flight).now_or_never() {
-            Some((number, answer)) => self.answered(vec![(number, answer)]),
-            None => self.flying.push(flight),
-        }
+        let writing = async move { publish(&channel, letter).await };
+        self.flying.push(number, writing.boxed());
     }
 
-    fn answered(&mut self, round: Vec<(u64, Answer)>) {
-        for (ticket, verdict) in self.unconfirmed.judge(round) {
+    fn answered(&mut self, round: Round<Confirmation, lapin::Error>) {
+        let round = round
+            .into_iter()
+            .map(|(number, answer)| (number, answer.into()));
+        for (ticket, verdict) in self.unconfirmed.judge(round.collect()) {
             self.post(&ticket, verdict);
         }
     }
@@ -430,7 +449,8 @@ impl<'a> Stream<'a> {
     }
 }
 
-async fn publish(channel: &Channel, letter: Letter) -> lapin::Result<lapin::Confirmation> {
+/// Complete when it is written.
+async fn publish(channel: &Channel, letter: Letter) -> lapin::Result<PublisherConfirm> {
     let options = BasicPublishOptions {
         mandatory: true,
         ..BasicPublishOptions::default()
@@ -438,5 +458,5 @@ async fn publish(channel: &Channel, letter: Letter) -> lapin::Result<lapin::Conf
     let queue = letter.queue.as_ref().into();
     let published =
         channel.basic_publish("".into(), queue, options, &letter.body, letter.properties);
-    published.await?.await
+    published.await
 }

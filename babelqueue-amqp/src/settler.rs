@@ -198,7 +198,8 @@ impl AmqpSettler {
             let context = format!("no confirm of the copy within {} ms", limit.as_millis());
             Err(Error::transient("settle", context))
         };
-        let sent = timeout(limit, self.shared.post(letters)).await;
+        let sent = async { self.shared.results(self.shared.post(letters).await).await };
+        let sent = timeout(limit, sent).await;
         let sent = sent.unwrap_or_else(|_| whose.iter().map(|_| late()).collect());
         let results = whose.into_iter().zip(sent);
         results

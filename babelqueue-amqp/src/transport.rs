@@ -11,9 +11,13 @@ use lapin::BasicProperties;
 
 use crate::delay::{self, Step};
 use crate::link::Link;
-use crate::publisher::{Letter, Posted, Publisher};
+use crate::publisher::{Letter, Posted, Publisher, Taken};
 use crate::topology::Topology;
 use crate::{Config, Declare, project, subscription};
+
+/// How many messages of a batch are made ready before they are given to the publisher: it sends them
+/// while the next ones are made ready.
+const PREPARED_AT_ONCE: usize = 128;
 
 /// A RabbitMQ server: a handle that is cheap to clone. All clones share two connections, one to
 /// publish and one to consume.
@@ -33,6 +37,13 @@ pub(crate) struct Shared {
     pub(crate) topology: Topology,
     /// Started with the first message, so that a handle can be made outside of a runtime.
     publisher: OnceLock<Publisher>,
+}
+
+/// Letters of which those that were ready are being sent.
+pub(crate) struct Post {
+    /// Where each is sent to, or why it was not ready.
+    queues: Vec<Result<Arc<str>, Error>>,
+    taken: Taken,
 }
 
 impl Amqp {
@@ -112,18 +123,28 @@ impl Transport for Amqp {
     }
 
     async fn publish(&self, batch: Vec<Outgoing>) -> Vec<Result<(), Error>> {
-        let mut prepared = Vec::with_capacity(batch.len());
+        let count = batch.len();
+        let mut posts = Vec::with_capacity(count.div_ceil(PREPARED_AT_ONCE));
         let mut unready = Unready::default();
-        for outgoing in batch {
-            let queue = outgoing.queue.clone();
-            let letter = match unready.error(&queue) {
-                Some(error) => Err(error),
-                None => self.shared.prepare(outgoing).await,
-            };
-            unready.note(queue, &letter);
-            prepared.push(letter);
+        let mut batch = batch.into_iter();
+        while batch.len() > 0 {
+            let mut prepared = Vec::with_capacity(PREPARED_AT_ONCE.min(batch.len()));
+            for outgoing in batch.by_ref().take(PREPARED_AT_ONCE) {
+                let queue = outgoing.queue.clone();
+                let letter = match unready.error(&queue) {
+                    Some(error) => Err(error),
+                    None => self.shared.prepare(outgoing).await,
+                };
+                unready.note(queue, &letter);
+                prepared.push(letter);
+            }
+            posts.push(self.shared.post(prepared).await);
         }
-        self.shared.post(prepared).await
+        let mut results = Vec::with_capacity(count);
+        for post in posts {
+            results.append(&mut self.shared.results(post).await);
+        }
+        results
     }
 
     async fn subscribe(
@@ -179,31 +200,33 @@ impl Shared {
         })
     }
 
-    /// Sends what is ready; the rest keeps its error. One result each, in order.
-    pub(crate) async fn post(&self, letters: Vec<Result<Letter, Error>>) -> Vec<Result<(), Error>> {
-        let mut results = Vec::with_capacity(letters.len());
+    /// Has sent what is ready.
+    pub(crate) async fn post(&self, letters: Vec<Result<Letter, Error>>) -> Post {
         let mut ready = Vec::with_capacity(letters.len());
-        let mut queues = Vec::with_capacity(letters.len());
-        for letter in letters {
-            match letter {
-                Ok(letter) => {
-                    queues.push(letter.queue.clone());
-                    ready.push(letter);
-                    results.push(None);
-                }
-                Err(error) => results.push(Some(error)),
-            }
+        let letters = letters.into_iter().map(|letter| {
+            let letter = letter?;
+            let queue = letter.queue.clone();
+            ready.push(letter);
+            Ok(queue)
+        });
+        let queues = letters.collect();
+        Post {
+            queues,
+            taken: self.publisher().take(ready).await,
         }
-        let posted = self.publisher().send(ready).await;
-        let mut posted = posted.into_iter().zip(queues);
-        let results = results.into_iter().map(|failed| match failed {
-            Some(error) => Err(error),
-            None => match posted.next() {
-                Some((Posted::Confirmed, _)) => Ok(()),
-                Some((Posted::Returned, queue)) => Err(self.returned(&queue)),
-                Some((Posted::Failed(error), _)) => Err(error),
+    }
+
+    /// Waits for the answers. One result each, in order; what was not ready keeps its error.
+    pub(crate) async fn results(&self, post: Post) -> Vec<Result<(), Error>> {
+        let mut posted = post.taken.posted().await.into_iter();
+        let results = post.queues.into_iter().map(|queue| {
+            let queue = queue?;
+            match posted.next() {
+                Some(Posted::Confirmed) => Ok(()),
+                Some(Posted::Returned) => Err(self.returned(&queue)),
+                Some(Posted::Failed(error)) => Err(error),
                 None => Err(Error::transient("publish", "no result for the message")),
-            },
+            }
         });
         results.collect()
     }
