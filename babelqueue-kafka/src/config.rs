@@ -241,6 +241,9 @@ impl Config {
             .set("auto.offset.reset", "earliest")
             // The default of a second stalls a partition that was full for that long.
             .set("fetch.queue.backoff.ms", "5")
+            // One fetch is under way at a time, and one of partitions that have nothing waits this
+            // long: with the default of 500 those that were full when it went out ran dry.
+            .set("fetch.wait.max.ms", "100")
             // Counted for each partition, as each has a queue of its own.
             .set("queued.max.messages.kbytes", "8192")
             .set("reconnect.backoff.max.ms", "500");

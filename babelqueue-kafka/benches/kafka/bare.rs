@@ -42,6 +42,7 @@ pub(crate) fn consumer(servers: &str, topic: &str) -> BaseConsumer {
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "earliest")
         .set("fetch.queue.backoff.ms", "5")
+        .set("fetch.wait.max.ms", "100")
         .set("queued.max.messages.kbytes", "8192")
         .create()
         .expect("a consumer");
