@@ -73,6 +73,20 @@ impl Delivery {
         self
     }
 
+    /// Becomes `next`, with this `native`, in the memory that it has: for a transport that makes very
+    /// many, once nobody else holds the one that it was ([`Arc::get_mut`]).
+    pub fn become_next<N: Any + Send + Sync>(&mut self, next: Self, native: N) {
+        let place = self.native.take();
+        *self = next;
+        self.native = match place.map(<Box<dyn Any + Send + Sync>>::downcast) {
+            Some(Ok(mut place)) => {
+                *place = native;
+                Some(place)
+            }
+            _ => Some(Box::new(native)),
+        };
+    }
+
     /// The same with a lease that ends at `end`.
     #[must_use]
     pub fn with_lease(self, end: Instant) -> Self {

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use babelqueue_core::transport::{Delivery, Fence};
 
+use super::intake;
 use crate::book::{Book, Commit, Read};
 use crate::config::Order;
 use crate::record::Record;
@@ -31,6 +32,8 @@ pub(crate) struct Assignment {
     generation: u64,
     /// Whether nothing is given out any more, and what comes back stays back.
     closing: bool,
+    /// Settled, and of use for their memory.
+    spent: Vec<Arc<Delivery>>,
 }
 
 /// A partition that this member has.
@@ -80,6 +83,7 @@ impl Assignment {
             last_given: 0,
             generation: 0,
             closing: false,
+            spent: Vec::new(),
         }
     }
 
@@ -190,10 +194,18 @@ impl Assignment {
         let Some((record, held)) = self.held_of(delivery) else {
             return false;
         };
-        held.book.settle(record.offset);
+        let settled = held.book.settle(record.offset);
         held.out = held.out.saturating_sub(1);
         held.changes += 1;
+        let spent = settled.map(|entry| entry.delivery);
+        self.spent.extend(spent.filter(intake::is_worth_keeping));
         true
+    }
+
+    /// The deliveries that were settled since the last time, oldest first, for what their memory is
+    /// worth. Whoever settled them may hold them yet.
+    pub(crate) fn take_spent(&mut self) -> impl Iterator<Item = Arc<Delivery>> {
+        self.spent.drain(..)
     }
 
     /// Takes a delivery back, and with it what was given out behind it in its lane; they are given

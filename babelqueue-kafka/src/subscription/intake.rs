@@ -1,5 +1,6 @@
 //! From the client's record to a delivery.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub(crate) struct Intake {
     order: Order,
     /// What is left of the shared memory; nothing is in it.
     memory: BytesMut,
+    /// Deliveries that are settled: the next ones take their places.
+    spent: VecDeque<Arc<Delivery>>,
 }
 
 /// What records that are read together have in common.
@@ -42,12 +45,28 @@ const SMALL: usize = 2 * 1024;
 /// Room for the headers of an ordinary record.
 const HEADERS: usize = 256;
 
+/// Whether the place of a settled delivery is kept for another one: not where it holds on to much.
+pub(crate) fn is_worth_keeping(spent: &Arc<Delivery>) -> bool {
+    spent.body.len() <= SMALL
+}
+
 impl Intake {
     pub(crate) fn new(order: Order) -> Self {
         Self {
             order,
             memory: BytesMut::new(),
+            spent: VecDeque::new(),
         }
+    }
+
+    /// Takes in deliveries whose places may be used again.
+    pub(crate) fn reuse(&mut self, spent: impl Iterator<Item = Arc<Delivery>>) {
+        self.spent.extend(spent);
+    }
+
+    /// Lets go of the places that were not used.
+    pub(crate) fn forget_spent(&mut self) {
+        self.spent.clear();
     }
 
     /// The delivery of a record. A record without a value (a tombstone) has an empty body.
@@ -80,6 +99,18 @@ impl Intake {
         };
         let timestamp = message.timestamp().to_millis();
         let record = Record::new(scope, message.offset(), timestamp, headers);
+        self.place(delivery, record)
+    }
+
+    /// The delivery in the place of one that is settled, if one is free: memory that is taken by
+    /// this thread and given back by the runtime's has the two wait for each other in the allocator.
+    fn place(&mut self, delivery: Delivery, record: Record) -> Arc<Delivery> {
+        if let Some(mut spent) = self.spent.pop_front()
+            && let Some(place) = Arc::get_mut(&mut spent)
+        {
+            place.become_next(delivery, record);
+            return spent;
+        }
         Arc::new(delivery.with_native(record))
     }
 
@@ -166,6 +197,32 @@ mod tests {
         assert_eq!(large, [8; SMALL + 1][..]);
         let third = intake.keep(b"third");
         assert_eq!(second.as_ptr_range().end, third.as_ptr());
+    }
+
+    fn place(intake: &mut Intake, offset: i64) -> Arc<Delivery> {
+        let delivery = Delivery::new(Arc::from("q"), Bytes::new());
+        let record = Record::new(0, offset, None, RecordHeaders::default());
+        intake.place(delivery, record)
+    }
+
+    #[test]
+    fn a_delivery_takes_the_place_of_a_settled_one_that_nobody_holds() {
+        let mut intake = Intake::new(Order::Key);
+        let of = |delivery: &Arc<Delivery>| Record::of(delivery).unwrap().offset;
+        let at = |delivery: &Arc<Delivery>| {
+            let record: *const Record = Record::of(delivery).unwrap();
+            (Arc::as_ptr(delivery), record)
+        };
+        let (free, held) = (place(&mut intake, 0), place(&mut intake, 1));
+        free.mark_lost();
+        let place_of_free = at(&free);
+        intake.reuse([Arc::clone(&held), free].into_iter());
+        let first = place(&mut intake, 2);
+        assert!(at(&first) != at(&held) && at(&first) != place_of_free);
+        let second = place(&mut intake, 3);
+        assert_eq!(at(&second), place_of_free);
+        assert!(!second.is_lost());
+        assert_eq!([&held, &first, &second].map(of), [1, 2, 3]);
     }
 
     #[test]

@@ -80,9 +80,12 @@ impl Queues {
     pub(crate) fn read(&mut self, shared: &Shared, failed: &mut impl FnMut(KafkaError)) -> bool {
         let mut came = false;
         for (source, queue) in &self.open {
-            let Some((room, generation)) = shared.lock().room(source.scope) else {
+            let mut assignment = shared.lock();
+            let Some((room, generation)) = assignment.room(source.scope) else {
                 continue;
             };
+            self.intake.reuse(assignment.take_spent());
+            drop(assignment);
             let from = Origin {
                 queue: &source.topic,
                 scope: source.scope,
@@ -105,6 +108,9 @@ impl Queues {
                 shared.lock().take_in(source.scope, read);
                 shared.ring();
             }
+        }
+        if !came {
+            self.intake.forget_spent();
         }
         came
     }

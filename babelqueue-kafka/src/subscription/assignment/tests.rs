@@ -225,3 +225,21 @@ fn a_log_that_begins_anew_loses_what_is_out_of_the_old_one() {
     assert!(given.iter().all(|delivery| delivery.is_lost()));
     assert_eq!(offsets(&assignment.give(100)), [0]);
 }
+
+#[test]
+fn what_is_settled_leaves_its_place_unless_it_holds_much() {
+    let (mut assignment, given) = out(&["a", "b", "a"]);
+    let mut large = Delivery::new("orders".into(), Bytes::from(vec![0; 100_000]));
+    large.lane.clone_from(&given[0].lane);
+    let record = Record::new(SCOPE, 3, None, RecordHeaders::default());
+    assignment.take_in(SCOPE, [(3, Arc::new(large.with_native(record)))]);
+    let large = assignment.give(1);
+    assert_eq!(assignment.take_spent().count(), 0);
+    for delivery in [&given[2], &large[0], &given[0]] {
+        assert!(assignment.settle(delivery));
+    }
+    assert!(assignment.rewind(&given[1]));
+    let spent: Vec<_> = assignment.take_spent().collect();
+    assert_eq!(offsets(&spent), [2, 0]);
+    assert_eq!(assignment.take_spent().count(), 0);
+}
