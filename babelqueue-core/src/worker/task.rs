@@ -123,6 +123,9 @@ impl Task {
         let next = self.followers.pop_front().filter(|_| may_go_on);
         let report = self.report(news, next.is_some());
         if let Some((key, delivery)) = next {
+            if self.untold.is_empty() {
+                self.untold.reserve(2 + self.followers.len());
+            }
             self.untold.push(report);
             (self.key, self.delivery) = (key, delivery);
             self.turn = None;

@@ -41,8 +41,8 @@ pub(crate) struct Assignment {
 struct Held {
     source: Source,
     book: Book<Entry>,
-    /// Read, and not given out.
-    inbox: VecDeque<Arc<Delivery>>,
+    /// The offsets of what was read and not given out.
+    inbox: VecDeque<i64>,
     /// Given out, and neither settled nor taken back.
     out: usize,
     /// Whether it goes to another member.
@@ -145,10 +145,10 @@ impl Assignment {
                     tracing::warn!(topic = %source.topic, partition = source.partition, offset,
                         "the log has begun anew below what was read of it");
                     held.lose(gone);
-                    held.inbox.retain(|waiting| !waiting.is_lost());
+                    held.inbox.retain(|waiting| *waiting < offset);
                 }
             }
-            held.inbox.push_back(Arc::clone(&delivery));
+            held.inbox.push_back(offset);
             let given = false;
             held.book.push(offset, Entry { delivery, given });
         }
@@ -168,13 +168,7 @@ impl Assignment {
             .partition(|held| held.source.scope <= last);
         for held in after.into_iter().chain(before) {
             let room = share.saturating_sub(held.out).min(max - given.len());
-            for _ in 0..room {
-                let Some(delivery) = held.inbox.pop_front() else {
-                    break;
-                };
-                held.give(&delivery);
-                given.push(delivery);
-            }
+            held.give(room, &mut given);
             if given.len() == max {
                 self.last_given = held.source.scope;
                 break;
@@ -305,12 +299,16 @@ impl Held {
         !self.leaving && !self.inbox.is_empty() && self.out <= ample
     }
 
-    fn give(&mut self, delivery: &Arc<Delivery>) {
-        self.out += 1;
-        if let Some(record) = Record::of(delivery)
-            && let Some(entry) = self.book.get_mut(record.offset)
-        {
-            entry.given = true;
+    /// Gives out at most `most` of what waits.
+    fn give(&mut self, most: usize, given: &mut Vec<Arc<Delivery>>) {
+        let offsets = self.inbox.drain(..most.min(self.inbox.len()));
+        given.reserve(offsets.len());
+        for offset in offsets {
+            if let Some(entry) = self.book.get_mut(offset) {
+                entry.given = true;
+                self.out += 1;
+                given.push(Arc::clone(&entry.delivery));
+            }
         }
     }
 
@@ -324,7 +322,7 @@ impl Held {
         self.out = self.out.saturating_sub(1);
         let delivery = Arc::new(another(&old));
         if give_again && !self.leaving {
-            self.inbox.push_front(Arc::clone(&delivery));
+            self.inbox.push_front(offset);
         }
         let given = false;
         self.book.replace(offset, Entry { delivery, given });

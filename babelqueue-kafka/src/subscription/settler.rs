@@ -90,7 +90,10 @@ impl<W: Writes> GroupSettler<W> {
 impl<W: Writes> GroupSettler<W> {
     /// Settles what needs no write, under one lock.
     fn settle_at_once(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Begun {
-        let mut begun = Begun::default();
+        let mut begun = Begun {
+            answers: Vec::with_capacity(batch.len()),
+            ..Begun::default()
+        };
         let mut assignment = self.shared.lock();
         for (at, (delivery, settlement)) in batch.into_iter().enumerate() {
             let step = self.begin_settling(&mut assignment, &delivery, settlement);
