@@ -254,10 +254,10 @@ impl Worker {
         F::Output: Into<StopRequest>,
     {
         let (stopping, forced) = (Arc::new(Flag::default()), Arc::new(Flag::default()));
-        let run = self
-            .start()?
-            .until(Arc::clone(&stopping), Arc::clone(&forced));
-        let mut running = Spawned(tokio::spawn(run));
+        let run = self.start()?;
+        let shared = Arc::clone(run.shared());
+        let run = run.until(Arc::clone(&stopping), Arc::clone(&forced));
+        let mut running = Spawned(tokio::spawn(run), shared);
         let told = async {
             let request = stop.await.into();
             stopping.raise();
@@ -304,6 +304,7 @@ impl Worker {
                 clock: self.clock,
                 stopping: Arc::default(),
             }),
+            dropped: Flag::default(),
         };
         Ok(Run::new(
             self.transport,
@@ -325,10 +326,12 @@ impl fmt::Debug for Worker {
 }
 
 /// The task of a worker's loop, aborted when it is dropped.
-struct Spawned(JoinHandle<Result<Stopped, Error>>);
+struct Spawned(JoinHandle<Result<Stopped, Error>>, Arc<Shared>);
 
 impl Drop for Spawned {
     fn drop(&mut self) {
+        // The runtime takes the loop apart when it gets to it, and the loop the handlers' tasks.
+        self.1.dropped.raise();
         self.0.abort();
     }
 }

@@ -9,6 +9,7 @@ use super::task::Reports;
 use crate::bounded_text::cut;
 use crate::decide::{Case, Decision, Dispatch, Event, Material, Policy, Refused, decide};
 use crate::envelope::Envelope;
+use crate::flag::Flag;
 use crate::handler::{Failure, Outcome, Surroundings};
 use crate::random::Random;
 use crate::transport::{Delivery, Rules, Settlement, Settler};
@@ -31,6 +32,15 @@ pub(super) struct Shared {
     pub(super) routes: Routes,
     pub(super) random: Random,
     pub(super) surroundings: Arc<Surroundings>,
+    /// Raised where the worker was dropped: the loop, and with it the tasks, may go a little later.
+    pub(super) dropped: Flag,
+}
+
+impl Shared {
+    /// Whether no handler is to begin any more.
+    pub(super) fn is_ending(&self) -> bool {
+        self.surroundings.stopping.is_raised() || self.dropped.is_raised()
+    }
 }
 
 /// A settlement, and how it counts.

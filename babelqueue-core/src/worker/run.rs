@@ -83,6 +83,10 @@ impl Run {
         }
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Runs until it is told to stop, or until the broker refuses for good.
     pub(super) async fn until(
         mut self,

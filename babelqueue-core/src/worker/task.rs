@@ -119,7 +119,7 @@ impl Task {
         let lane_is_free = matches!(news, News::Done((Settlement::Ack, _)) | News::Refused);
         let may_go_on = lane_is_free
             && begun.is_some_and(|begun| begun.elapsed() < GOES_ON_FOR)
-            && !self.desk.shared.surroundings.stopping.is_raised();
+            && !self.desk.shared.is_ending();
         let next = self.followers.pop_front().filter(|_| may_go_on);
         let report = self.report(news, next.is_some());
         if let Some((key, delivery)) = next {

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, yield_now};
@@ -133,6 +135,32 @@ async fn they_share_tasks_and_keep_their_order() {
     assert_eq!(stage.script.state().settled_ids(), all);
     assert_eq!(stage.runs(), [1, 2, 4, 1]);
     assert_eq!(stage.end().await.counts.handled, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_begins_once_the_worker_is_dropped() {
+    let script = Script::new();
+    let worker: Arc<Mutex<Option<BoxFuture<'static, _>>>> = Arc::default();
+    let (dropped, handled) = (Arc::clone(&worker), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&handled);
+    let running = Worker::new(script.clone())
+        .queue("default")
+        .handle(move |job: Incoming<Job>| {
+            seen.lock().unwrap().push(job.id);
+            if job.id == ODD {
+                dropped.lock().unwrap().take();
+            }
+            async { Ok(()) }
+        })
+        .run();
+    *worker.lock().unwrap() = Some(Box::pin(running));
+    // Its loop runs by itself from here on.
+    let first = worker.lock().unwrap().as_mut().unwrap().now_or_never();
+    assert!(first.is_none());
+    let deliveries = MANY.map(|id| in_lane(id, "a")).collect();
+    script.give("default", Ok(deliveries));
+    settle_down().await;
+    assert_eq!(*handled.lock().unwrap(), (1..=ODD).collect::<Vec<_>>());
 }
 
 /// Something that goes wrong in the middle of a task's deliveries.
