@@ -321,8 +321,7 @@ impl<'a> Stream<'a> {
         let deadline = Instant::now() + self.config.confirm_timeout;
         let number = self.unconfirmed.add(ticket, letter.queue.clone(), deadline);
         let channel = self.channel.clone();
-        let writing = async move { publish(&channel, letter).await };
-        self.flying.push(number, writing.boxed());
+        self.flying.push(number, publish(channel, letter).boxed());
     }
 
     fn answered(&mut self, round: Round<Confirmation, lapin::Error>) {
@@ -450,7 +449,7 @@ impl<'a> Stream<'a> {
 }
 
 /// Complete when it is written.
-async fn publish(channel: &Channel, letter: Letter) -> lapin::Result<PublisherConfirm> {
+async fn publish(channel: Arc<Channel>, letter: Letter) -> lapin::Result<PublisherConfirm> {
     let options = BasicPublishOptions {
         mandatory: true,
         ..BasicPublishOptions::default()

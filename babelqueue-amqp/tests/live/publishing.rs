@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test!(bytes_headers_and_properties_go_through),
         test!(a_batch_keeps_its_order_beyond_the_window),
+        test!(each_of_a_large_batch_is_answered_in_its_place),
         test!(many_tasks_share_one_channel),
         test!(a_missing_queue_is_an_error_and_the_others_are_not),
         test!(a_deleted_queue_is_declared_again),
@@ -94,6 +95,32 @@ async fn a_batch_keeps_its_order_beyond_the_window(server: Server) -> Result<(),
     publish(&amqp, &queue, (0..200).map(body)).await?;
     let mut reader = Consumer::open(&amqp, &queue, 50).await?;
     for number in 0..200 {
+        let delivery = reader.one().await?;
+        ensure!(delivery.body == body(number), "out of order at {number}");
+        reader.ack(&delivery).await?;
+    }
+    reader.receiver.close(CLOSING).await?;
+    server.bare().await?.delete(&queue).await
+}
+
+/// A batch is sent in parts, and what is wrong with some of it is known before the rest is answered.
+async fn each_of_a_large_batch_is_answered_in_its_place(server: Server) -> Result<(), Failed> {
+    let (amqp, queue) = (Amqp::open(server.config()?)?, unique("large"));
+    let is_wrong = |number: u64| number % 60 == 7 || (128..256).contains(&number);
+    let batch = (0..500).map(|number| {
+        let mut outgoing = Outgoing::new(queue.as_str(), body(number));
+        outgoing.options.partition = is_wrong(number).then_some(1);
+        outgoing
+    });
+    let published = amqp.publish(batch.collect()).await;
+    ensure!(published.len() == 500, "{} answers", published.len());
+    for (number, answer) in (0..).zip(&published) {
+        let refused = matches!(answer, Err(Error::Unsupported { .. }));
+        ensure!(refused == is_wrong(number), "{number}: {answer:?}");
+        ensure!(refused || answer.is_ok(), "{number}: {answer:?}");
+    }
+    let mut reader = Consumer::open(&amqp, &queue, 50).await?;
+    for number in (0..500).filter(|number| !is_wrong(*number)) {
         let delivery = reader.one().await?;
         ensure!(delivery.body == body(number), "out of order at {number}");
         reader.ack(&delivery).await?;

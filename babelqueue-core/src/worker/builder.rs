@@ -257,7 +257,10 @@ impl Worker {
         let run = self.start()?;
         let shared = Arc::clone(run.shared());
         let run = run.until(Arc::clone(&stopping), Arc::clone(&forced));
-        let mut running = Spawned(tokio::spawn(run), shared);
+        let mut running = Spawned {
+            run: tokio::spawn(run),
+            shared,
+        };
         let told = async {
             let request = stop.await.into();
             stopping.raise();
@@ -267,7 +270,7 @@ impl Worker {
         };
         let ended = tokio::select! {
             biased;
-            ended = &mut running.0 => ended,
+            ended = &mut running.run => ended,
             () = told => unreachable!("it is pending"),
         };
         match ended {
@@ -326,12 +329,15 @@ impl fmt::Debug for Worker {
 }
 
 /// The task of a worker's loop, aborted when it is dropped.
-struct Spawned(JoinHandle<Result<Stopped, Error>>, Arc<Shared>);
+struct Spawned {
+    run: JoinHandle<Result<Stopped, Error>>,
+    shared: Arc<Shared>,
+}
 
 impl Drop for Spawned {
     fn drop(&mut self) {
         // The runtime takes the loop apart when it gets to it, and the loop the handlers' tasks.
-        self.1.dropped.raise();
-        self.0.abort();
+        self.shared.dropped.raise();
+        self.run.abort();
     }
 }

@@ -255,6 +255,8 @@ impl Assignment {
         if let Some(mut held) = self.partitions.remove(&scope) {
             let gone = held.book.clear();
             held.lose(gone);
+            // Where nothing is left to read, nobody would come for them.
+            self.spent.clear();
         }
     }
 

@@ -242,4 +242,9 @@ fn what_is_settled_leaves_its_place_unless_it_holds_much() {
     let spent: Vec<_> = assignment.take_spent().collect();
     assert_eq!(offsets(&spent), [2, 0]);
     assert_eq!(assignment.take_spent().count(), 0);
+
+    let again = assignment.give(1);
+    assert!(assignment.settle(&again[0]));
+    assignment.forget(SCOPE);
+    assert_eq!(assignment.take_spent().count(), 0, "nobody reads any more");
 }
