@@ -78,9 +78,11 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod batches;
 mod book;
 mod config;
 mod error;
+mod headers;
 mod log;
 mod producer;
 mod progress;

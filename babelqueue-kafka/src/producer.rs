@@ -1,19 +1,21 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use babelqueue_core::Error;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use tokio::sync::Notify;
 
+use crate::batches::{Batch, Batches};
 use crate::config::Config;
 use crate::error::classified;
+use crate::headers::NewHeaders;
 use crate::log;
-use crate::project::{NewRecord, RecordHeaders};
+use crate::project::NewRecord;
 
 /// Writes records, in order, and knows of each whether the broker has confirmed it.
 pub(crate) struct Producer {
@@ -23,14 +25,16 @@ pub(crate) struct Producer {
     /// How many wait for room, or for their turn.
     waiting: Arc<AtomicUsize>,
     room: Arc<Notify>,
+    batches: Arc<Batches>,
 }
 
 impl Producer {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
-        let (waiting, room) = (Arc::default(), Arc::default());
+        let (waiting, room, batches) = (Arc::default(), Arc::default(), Arc::default());
         let reports = Reports {
             waiting: Arc::clone(&waiting),
             room: Arc::clone(&room),
+            batches: Arc::clone(&batches),
             failed: AtomicBool::new(false),
         };
         let client = config
@@ -42,6 +46,7 @@ impl Producer {
             turn: tokio::sync::Mutex::new(()),
             waiting,
             room,
+            batches,
         })
     }
 
@@ -63,18 +68,17 @@ impl Producer {
         &self,
         records: impl ExactSizeIterator<Item = Result<NewRecord, Error>>,
     ) -> Vec<Result<(), Error>> {
-        let count = records.len();
-        let answers = Arc::new(Answers::new(count));
-        let records = (0..).zip(records).filter_map(|(at, record)| match record {
-            Ok(record) => Some((at, record)),
+        let batch = self.batches.begin(records.len());
+        let records = batch.numbers().zip(records);
+        let records = records.filter_map(|(number, record)| match record {
+            Ok(record) => Some((number, record)),
             Err(error) => {
-                answers.answer(at, Err(error));
+                batch.answer(number, Err(error));
                 None
             }
         });
-        self.enqueue(records, &answers).await;
-        answers.all().await;
-        answers.take(count)
+        self.enqueue(records, &batch).await;
+        batch.answers().await
     }
 
     /// Waits until all that is on its way has been answered, and for `within` at most.
@@ -87,19 +91,16 @@ impl Producer {
         }
     }
 
-    async fn enqueue(
-        &self,
-        mut records: impl Iterator<Item = (usize, NewRecord)>,
-        answers: &Arc<Answers>,
-    ) {
+    async fn enqueue(&self, mut records: impl Iterator<Item = (usize, NewRecord)>, batch: &Batch) {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            let Some(full) = records.find_map(|(at, record)| self.send(at, record, answers)) else {
+            let Some(full) = records.find_map(|(number, record)| self.send(number, record, batch))
+            else {
                 return;
             };
-            return self.enqueue_in_turn(full, records, answers).await;
+            return self.enqueue_in_turn(full, records, batch).await;
         }
         if let Some(first) = records.next() {
-            self.enqueue_in_turn(first, records, answers).await;
+            self.enqueue_in_turn(first, records, batch).await;
         }
     }
 
@@ -108,17 +109,17 @@ impl Producer {
         &self,
         first: (usize, NewRecord),
         rest: impl Iterator<Item = (usize, NewRecord)>,
-        answers: &Arc<Answers>,
+        batch: &Batch,
     ) {
         let _place = Place::take(&self.waiting);
         let _turn = self.turn.lock().await;
-        for (at, record) in std::iter::once(first).chain(rest) {
-            let mut full = self.send(at, record, answers);
-            while let Some((at, record)) = full {
+        for (number, record) in std::iter::once(first).chain(rest) {
+            let mut full = self.send(number, record, batch);
+            while let Some((number, record)) = full {
                 // The report that makes room may have come between the send and this wait.
                 let room = self.room.notified();
                 let _ = tokio::time::timeout(Duration::from_millis(5), room).await;
-                full = self.send(at, record, answers);
+                full = self.send(number, record, batch);
             }
         }
     }
@@ -126,37 +127,28 @@ impl Producer {
     /// Hands one record to the client; gives it back where its queue is full.
     fn send(
         &self,
-        at: usize,
-        record: NewRecord,
-        answers: &Arc<Answers>,
+        number: usize,
+        mut record: NewRecord,
+        batch: &Batch,
     ) -> Option<(usize, NewRecord)> {
-        let headers = match native_headers(&record.headers) {
-            Ok(headers) => headers,
-            Err(error) => {
-                answers.answer(at, Err(error));
-                return None;
-            }
-        };
-        let ticket = Box::new(Ticket {
-            answers: Arc::clone(answers),
-            at,
-        });
         let native = BaseRecord {
             topic: &record.topic,
             partition: record.partition,
             payload: Some(&*record.body),
             key: record.key.as_deref(),
             timestamp: record.timestamp,
-            headers: Some(headers),
-            delivery_opaque: ticket,
+            headers: Some(record.headers.into_native()),
+            delivery_opaque: number,
         };
         match self.client.send(native) {
             Ok(()) => None,
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                Some((at, record))
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), native)) => {
+                let headers = native.headers.map(NewHeaders::from_native);
+                record.headers = headers.unwrap_or_default();
+                Some((number, record))
             }
             Err((cause, _)) => {
-                answers.answer(at, Err(write_error(&record.topic, cause)));
+                batch.answer(number, Err(write_error(&record.topic, cause)));
                 None
             }
         }
@@ -180,19 +172,6 @@ impl Drop for Producer {
     }
 }
 
-fn native_headers(headers: &RecordHeaders) -> Result<OwnedHeaders, Error> {
-    let mut native = OwnedHeaders::new_with_capacity(headers.fields().count());
-    for (key, value) in headers.iter() {
-        if key.contains('\0') {
-            let context =
-                format!("the header name {key:?} has a NUL, which the client cannot send");
-            return Err(Error::message(context));
-        }
-        native = native.insert(Header { key, value });
-    }
-    Ok(native)
-}
-
 fn write_error(topic: &str, cause: KafkaError) -> Error {
     classified("publish", &format!("topic `{topic}`"), cause)
 }
@@ -213,68 +192,20 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The answers to one batch.
-#[derive(Debug)]
-struct Answers {
-    open: AtomicUsize,
-    failures: Mutex<Vec<(usize, Error)>>,
-    complete: Notify,
-}
-
-impl Answers {
-    fn new(count: usize) -> Self {
-        Self {
-            open: AtomicUsize::new(count),
-            failures: Mutex::default(),
-            complete: Notify::new(),
-        }
-    }
-
-    fn answer(&self, at: usize, answer: Result<(), Error>) {
-        if let Err(error) = answer {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            failures.push((at, error));
-        }
-        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.complete.notify_one();
-        }
-    }
-
-    async fn all(&self) {
-        while self.open.load(Ordering::Acquire) > 0 {
-            self.complete.notified().await;
-        }
-    }
-
-    fn take(&self, count: usize) -> Vec<Result<(), Error>> {
-        let mut answers: Vec<_> = (0..count).map(|_| Ok(())).collect();
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, error) in failures.drain(..) {
-            answers[at] = Err(error);
-        }
-        answers
-    }
-}
-
-/// What a record carries through the client: where its answer goes.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    answers: Arc<Answers>,
-    at: usize,
-}
-
 /// The client's reports.
 #[derive(Debug)]
 pub(crate) struct Reports {
     waiting: Arc<AtomicUsize>,
     room: Arc<Notify>,
+    batches: Arc<Batches>,
     failed: AtomicBool,
 }
 
 impl ProducerContext for Reports {
-    type DeliveryOpaque = Box<Ticket>;
+    /// The record's number.
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
         let answer = match result {
             Ok(_) => Ok(()),
             Err((cause, message)) => {
@@ -282,7 +213,7 @@ impl ProducerContext for Reports {
                 Err(write_error(message.topic(), cause.clone()))
             }
         };
-        ticket.answers.answer(ticket.at, answer);
+        self.batches.answer(number, answer);
         if self.waiting.load(Ordering::Acquire) > 0 {
             self.room.notify_one();
         }

@@ -10,7 +10,7 @@ use babelqueue_core::transport::{Facts, Outgoing, PublishOptions, VersionPropert
 use babelqueue_core::{Error, Headers, replay};
 use bytes::Bytes;
 
-pub use crate::record::RecordHeaders;
+pub use crate::headers::{NewHeaders, RecordHeaders};
 use crate::tiers::{RetryTiers, millis, stem};
 
 const JOB: &str = "bq-job";
@@ -52,7 +52,7 @@ pub struct NewRecord {
     /// The value.
     pub body: Bytes,
     /// The headers.
-    pub headers: RecordHeaders,
+    pub headers: NewHeaders,
     /// Milliseconds since the Unix epoch; `None` for the time of the write.
     pub timestamp: Option<i64>,
 }
@@ -80,20 +80,19 @@ pub struct Received<'r> {
 pub fn publish(outgoing: Outgoing, tiers: &RetryTiers) -> Result<NewRecord, Error> {
     refuse_unsupported(&outgoing.options)?;
     let projection = Projection::of(&outgoing.body);
-    let mut headers = RecordHeaders::with_capacity(256);
-    push_projection(&mut headers, &projection, None);
+    let mut headers = projected(&projection, None);
     let mut timestamp = projection.created_at_ms.filter(|created| *created >= 0);
     let mut topic = outgoing.queue;
     if let Some(delay) = outgoing.options.delay.filter(|delay| !delay.is_zero()) {
         let tier = tiers
             .for_delay(delay)
             .ok_or_else(|| too_long(tiers, delay))?;
-        push_control(&mut headers, millis(delay), &topic);
+        headers = controlled(headers, millis(delay), &topic);
         topic = tier.topic(&topic).into();
         timestamp = None;
     }
     for (name, value) in RESERVED.carried(&outgoing.headers) {
-        headers.push(name, Some(value.as_bytes()));
+        headers = headers.with(sendable(name)?, Some(value.as_bytes()));
     }
     Ok(NewRecord {
         topic,
@@ -120,10 +119,9 @@ pub fn retry(
     let tier = tiers
         .for_retry(attempts.saturating_sub(1))
         .ok_or_else(|| no_tiers(received.topic))?;
-    let mut headers = RecordHeaders::with_capacity(256);
-    push_projection(&mut headers, &Projection::of(&body), Some(attempts));
-    push_control(&mut headers, tier.millis(), received.topic);
-    push_carried(&mut headers, received.headers);
+    let headers = projected(&Projection::of(&body), Some(attempts));
+    let headers = controlled(headers, tier.millis(), received.topic);
+    let headers = carried(headers, received.headers);
     Ok(copy(
         tier.topic(received.topic).into(),
         received.key,
@@ -143,12 +141,10 @@ pub fn dead_letter(
     attempts: u32,
 ) -> NewRecord {
     let headers = if verbatim {
-        received.headers.clone()
+        received.headers.iter().collect()
     } else {
-        let mut headers = RecordHeaders::with_capacity(256);
-        push_projection(&mut headers, &Projection::of(&record), Some(attempts));
-        push_carried(&mut headers, received.headers);
-        headers
+        let headers = projected(&Projection::of(&record), Some(attempts));
+        carried(headers, received.headers)
     };
     copy(topic, received.key, record, headers)
 }
@@ -168,7 +164,7 @@ pub fn redrive(
         .collect();
     if bypass {
         let mark = replay::MARK.as_bytes();
-        record.headers.push(replay::HEADER, Some(mark));
+        record.headers = record.headers.with(replay::HEADER, Some(mark));
     }
     record
 }
@@ -231,7 +227,7 @@ pub(crate) fn is_surfaced(name: &str) -> bool {
 }
 
 /// A copy is stamped with the time of the write: the delay of a tier counts from there.
-fn copy(topic: Arc<str>, key: Option<&Bytes>, body: Bytes, headers: RecordHeaders) -> NewRecord {
+fn copy(topic: Arc<str>, key: Option<&Bytes>, body: Bytes, headers: NewHeaders) -> NewRecord {
     NewRecord {
         topic,
         partition: None,
@@ -258,32 +254,45 @@ fn text(value: &[u8]) -> Option<&str> {
 
 /// The six, each if its member is there and of its type (contract §11C). `attempts` replaces the
 /// body's, which a poison body may not have.
-fn push_projection(headers: &mut RecordHeaders, of: &Projection<'_>, attempts: Option<u32>) {
-    let mut push = |name, value: Option<&str>| {
-        if let Some(value) = value {
-            headers.push(name, Some(value.as_bytes()));
-        }
-    };
-    push(JOB, of.urn.as_deref());
-    push(TRACE_ID, of.trace_id.as_deref());
-    push(MESSAGE_ID, of.id.as_deref());
-    let version = of.schema_version.map(|version| version.to_string());
-    push(SCHEMA_VERSION, version.as_deref());
-    push(SOURCE_LANG, of.lang.as_deref());
+fn projected(of: &Projection<'_>, attempts: Option<u32>) -> NewHeaders {
+    let (mut version, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
     let attempts = attempts.map(i64::from).or(of.attempts);
-    let attempts = attempts.map(|attempts| attempts.to_string());
-    push(ATTEMPTS, attempts.as_deref());
+    let six = [
+        (JOB, of.urn.as_deref()),
+        (TRACE_ID, of.trace_id.as_deref()),
+        (MESSAGE_ID, of.id.as_deref()),
+        (
+            SCHEMA_VERSION,
+            of.schema_version.map(|of| version.format(of)),
+        ),
+        (SOURCE_LANG, of.lang.as_deref()),
+        (ATTEMPTS, attempts.map(|attempts| count.format(attempts))),
+    ];
+    six.into_iter()
+        .filter_map(|(name, value)| Some((name, Some(value?.as_bytes()))))
+        .collect()
 }
 
-fn push_control(headers: &mut RecordHeaders, delay_ms: u64, work_topic: &str) {
-    headers.push(DELAY, Some(delay_ms.to_string().as_bytes()));
-    headers.push(ORIGINAL_TOPIC, Some(work_topic.as_bytes()));
+fn controlled(headers: NewHeaders, delay_ms: u64, work_topic: &str) -> NewHeaders {
+    headers
+        .with(DELAY, Some(delay_ms.to_string().as_bytes()))
+        .with(ORIGINAL_TOPIC, Some(work_topic.as_bytes()))
 }
 
-fn push_carried(headers: &mut RecordHeaders, received: &RecordHeaders) {
-    for (name, value) in received.iter().filter(|(name, _)| !WRITTEN.contains(name)) {
-        headers.push(name, value);
+fn carried(headers: NewHeaders, received: &RecordHeaders) -> NewHeaders {
+    received
+        .iter()
+        .filter(|(name, _)| !WRITTEN.contains(name))
+        .fold(headers, |headers, (name, value)| headers.with(name, value))
+}
+
+/// The name of a user's header. A received one has no NUL: the client ends it there.
+fn sendable(name: &str) -> Result<&str, Error> {
+    if name.contains('\0') {
+        let context = format!("the header name {name:?} has a NUL, at which readers end it");
+        return Err(Error::message(context));
     }
+    Ok(name)
 }
 
 fn refuse_unsupported(options: &PublishOptions) -> Result<(), Error> {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use babelqueue_core::transport::Delivery;
-use bytes::{BufMut as _, BytesMut};
 
+use crate::headers::RecordHeaders;
 use crate::project::Received;
 
 /// Where a record came from, what it carried, and how far its delivery has got.
@@ -80,129 +80,9 @@ impl Record {
     }
 }
 
-/// The headers of a record as they were received: in order, with repeated names, and null, empty
-/// and binary values.
-///
-/// Most records are acknowledged and their headers never looked at again, so they are packed into
-/// one piece of memory: for each its name's length, the name, its value's length, the value.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct RecordHeaders {
-    packed: BytesMut,
-}
-
-/// Stands in the place of a value's length for a null value.
-const NULL: u32 = u32::MAX;
-
-impl RecordHeaders {
-    /// None yet, with room for so many bytes of names and values.
-    pub fn with_capacity(bytes: usize) -> Self {
-        Self {
-            packed: BytesMut::with_capacity(bytes),
-        }
-    }
-
-    /// None yet, to be packed into this memory, which is empty.
-    pub(crate) fn packed_into(memory: BytesMut) -> Self {
-        Self { packed: memory }
-    }
-
-    /// The memory, as it was packed.
-    pub(crate) fn into_packed(self) -> BytesMut {
-        self.packed
-    }
-
-    /// Appends a header; null (`None`) and empty differ. A name or value of 4 GiB, which no broker
-    /// takes, is left out.
-    pub fn push(&mut self, name: &str, value: Option<&[u8]>) {
-        let length = |bytes: &[u8]| u32::try_from(bytes.len()).ok().filter(|len| *len < NULL);
-        let (Some(name_length), Some(value_length)) =
-            (length(name.as_bytes()), value.map_or(Some(NULL), length))
-        else {
-            return;
-        };
-        self.packed.put_u32_le(name_length);
-        self.packed.put_slice(name.as_bytes());
-        self.packed.put_u32_le(value_length);
-        self.packed.put_slice(value.unwrap_or_default());
-    }
-
-    /// The headers in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        self.fields()
-            .map_while(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
-    }
-
-    /// The headers in order, with the names as bytes, which saves a check of each that it is text.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        let mut rest: &[u8] = &self.packed;
-        std::iter::from_fn(move || {
-            let name = take(&mut rest)??;
-            let value = take(&mut rest)?;
-            Some((name, value))
-        })
-    }
-
-    /// The value of the first header of this name; `None` also where it is null.
-    pub fn first(&self, name: &str) -> Option<&[u8]> {
-        self.iter().find(|(known, _)| *known == name)?.1
-    }
-}
-
-/// Names only: a value may be a secret of the user's.
-impl std::fmt::Debug for RecordHeaders {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list()
-            .entries(self.iter().map(|(name, _)| name))
-            .finish()
-    }
-}
-
-impl<'h> FromIterator<(&'h str, Option<&'h [u8]>)> for RecordHeaders {
-    fn from_iter<I: IntoIterator<Item = (&'h str, Option<&'h [u8]>)>>(headers: I) -> Self {
-        let mut packed = Self::default();
-        for (name, value) in headers {
-            packed.push(name, value);
-        }
-        packed
-    }
-}
-
-/// A header's value, which may be null.
-type Value<'p> = Option<&'p [u8]>;
-
-/// The next name or value; `None` at the end.
-fn take<'p>(rest: &mut &'p [u8]) -> Option<Value<'p>> {
-    let (length, after) = rest.split_first_chunk()?;
-    *rest = after;
-    let length = u32::from_le_bytes(*length);
-    if length == NULL {
-        return Some(None);
-    }
-    let (field, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    *rest = after;
-    Some(Some(field))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn headers_come_back_as_they_were() {
-        let all: [(&str, Option<&[u8]>); 6] = [
-            ("bq-job", Some(b"urn:a")),
-            ("null", None),
-            ("empty", Some(b"")),
-            ("", Some(b"no name")),
-            ("bq-job", Some(b"urn:b")),
-            ("binary", Some(&[0xFF, 0, 0xFF])),
-        ];
-        let headers = RecordHeaders::from_iter(all);
-        assert_eq!(headers.iter().collect::<Vec<_>>(), all);
-        assert_eq!(headers.first("bq-job"), Some(&b"urn:a"[..]));
-        assert_eq!(headers.first("null"), None);
-        assert_eq!(headers.first("absent"), None);
-    }
 
     #[test]
     fn a_record_begins_or_is_taken_back_but_not_both() {
@@ -212,11 +92,5 @@ mod tests {
         let again = record.again();
         assert!(again.take_back());
         assert!(!again.begin());
-    }
-
-    #[test]
-    fn debug_shows_no_value() {
-        let headers = RecordHeaders::from_iter([("token", Some(&b"secret"[..]))]);
-        assert_eq!(format!("{headers:?}"), r#"["token"]"#);
     }
 }

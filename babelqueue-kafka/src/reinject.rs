@@ -286,7 +286,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::record::RecordHeaders;
+    use crate::headers::RecordHeaders;
 
     #[test]
     fn a_record_is_due_its_delay_after_its_time_within_bounds() {

@@ -13,8 +13,9 @@ use crate::python::Python;
 use crate::topic::{Topic, key};
 use crate::{BODY, PAIRS, bare};
 
-/// How many messages one side of a pair writes, and how many are on their way at once.
-const COUNT: usize = 100_000;
+/// How many messages one side of a pair writes, about a second's worth, and how many are on their way
+/// at once.
+const COUNT: usize = 300_000;
 const WINDOW: usize = 10_000;
 const BATCH: usize = 1_000;
 /// At its pace.
@@ -28,8 +29,15 @@ pub(crate) async fn confirmed(servers: &str) -> Pair {
     ours(&kafka, &topic).await;
     rival(&producer, &topic).await;
     let mut pairs = Vec::new();
-    for _ in 0..PAIRS {
-        pairs.push((ours(&kafka, &topic).await, rival(&producer, &topic).await));
+    for pair in 0..PAIRS {
+        // Who begins changes from pair to pair.
+        pairs.push(if pair % 2 == 0 {
+            let first = ours(&kafka, &topic).await;
+            (first, rival(&producer, &topic).await)
+        } else {
+            let first = rival(&producer, &topic).await;
+            (ours(&kafka, &topic).await, first)
+        });
     }
     topic.remove().await;
     Pair::of("produce, confirmed", "k/s", &pairs)

@@ -12,7 +12,7 @@ const SIX: [(&str, Option<&str>); 6] = [
     (ATTEMPTS, Some("2")),
 ];
 
-fn shown(headers: &RecordHeaders) -> Vec<(String, Option<String>)> {
+fn shown(headers: &NewHeaders) -> Vec<(String, Option<String>)> {
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     headers
         .iter()
@@ -50,6 +50,14 @@ fn a_publish_carries_the_projection_and_the_users_headers() {
     assert_eq!(record.key.as_deref(), Some(&b""[..]));
     assert_eq!((&*record.topic, record.partition), ("orders", Some(2)));
     assert_eq!(record.timestamp, Some(CREATED));
+}
+
+#[test]
+fn a_header_name_with_a_nul_is_refused_and_named() {
+    let mut outgoing = Outgoing::new("orders", BODY);
+    outgoing.headers = Headers::from_iter([("ten\0ant", "a")]);
+    let refused = publish(outgoing, &tiers()).unwrap_err().to_string();
+    assert!(refused.contains(r#""ten\0ant" has a NUL"#), "{refused}");
 }
 
 #[test]
@@ -133,9 +141,10 @@ fn a_retry_writes_its_own_headers_anew_and_carries_the_rest_untouched() {
         ("orders.retry.2", &Some(key))
     );
 
+    let headers = record.headers.iter().collect();
     let from = Received {
         topic: "orders.retry.2",
-        ..received(&record.headers)
+        ..received(&headers)
     };
     let back = bring_back(from, record.body.clone());
     let kept = [&expected[..6], &expected[8..]].concat();
@@ -164,10 +173,10 @@ fn a_dead_letter_record_counts_and_names_no_tier() {
 
 #[test]
 fn a_verbatim_record_keeps_its_headers() {
-    let headers =
-        RecordHeaders::from_iter([("bq-schema-version", Some(&b"2"[..])), ("null", None)]);
+    let pairs = [("bq-schema-version", Some(&b"2"[..])), ("null", None)];
+    let headers = RecordHeaders::from_iter(pairs);
     let native = dead_letter(received(&headers), "d".into(), BODY.into(), true, 7);
-    assert_eq!(native.headers, headers);
+    assert_eq!(native.headers, pairs.into_iter().collect());
 }
 
 #[test]

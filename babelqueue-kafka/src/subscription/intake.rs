@@ -11,8 +11,9 @@ use rdkafka::message::{BorrowedHeaders, BorrowedMessage, Headers as _};
 use tokio::time::Instant;
 
 use crate::config::Order;
+use crate::headers::RecordHeaders;
 use crate::project;
-use crate::record::{Record, RecordHeaders};
+use crate::record::Record;
 
 /// Makes deliveries of records.
 ///

@@ -2,7 +2,7 @@ use babelqueue_core::transport::Lane;
 use bytes::Bytes;
 
 use super::*;
-use crate::record::RecordHeaders;
+use crate::headers::RecordHeaders;
 
 const SCOPE: u64 = 7;
 
