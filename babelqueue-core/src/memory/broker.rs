@@ -440,6 +440,11 @@ impl Broker {
         self.admit(now, target, copy.message, Some(original), copy.delay);
     }
 
+    /// Whether a consumer only notes what it acknowledges, so that nothing travels (Kafka).
+    pub(super) fn notes_acks(&self) -> bool {
+        matches!(self.kind, Kind::Rewinding { .. })
+    }
+
     fn held(&mut self, queue: usize, fence: Fence) -> Option<&mut Held> {
         self.queues[queue].held.get_mut(fence)
     }

@@ -108,6 +108,10 @@ impl MemoryBuilder {
         capabilities.counts_crashes = !matches!(self.kind, Kind::Rewinding { .. });
         capabilities.publish_batch = 1024;
         capabilities.receive_batch = 1024;
+        capabilities.settle_calls = match self.kind {
+            Kind::Rewinding { .. } => 4,
+            Kind::Leased { .. } | Kind::Bound => 1,
+        };
         capabilities.options = options;
         capabilities
     }

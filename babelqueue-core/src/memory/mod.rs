@@ -25,7 +25,7 @@
 //!
 //! | | [leased](Kind::Leased) | [bound](Kind::Bound) | [rewinding](Kind::Rewinding) |
 //! |---|---|---|---|
-//! | ack | remove | remove | remove |
+//! | ack | remove | remove | remove, and at once: nothing travels |
 //! | retry | re-queue with its delay; in a lane at its head, which waits | copy to the tail, then ack | copy to the lane's tail, then ack |
 //! | release | re-queue, uncounted; in a lane at its head | the same | back to the lane's head |
 //! | dead letter | move | copy, then ack | copy, then ack |

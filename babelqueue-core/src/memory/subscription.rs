@@ -270,11 +270,22 @@ impl Settler for MemorySettler {
     }
 
     async fn settle(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>> {
-        let latency = self.link.lock().faults.latency(Verb::Settle);
-        pause(latency.there).await;
-        let answers = self.settle_now(batch);
-        pause(latency.back).await;
-        answers
+        let (latency, acks_stay) = {
+            let mut broker = self.link.lock();
+            (broker.faults.latency(Verb::Settle), broker.notes_acks())
+        };
+        // What is only noted is so before anything travels.
+        let numbered = batch.into_iter().enumerate();
+        let (noted, travelling): (Vec<_>, Vec<_>) =
+            numbered.partition(|(_, (_, settlement))| acks_stay && *settlement == Settlement::Ack);
+        let mut answers = self.settle_now(noted);
+        if !travelling.is_empty() {
+            pause(latency.there).await;
+            answers.extend(self.settle_now(travelling));
+            pause(latency.back).await;
+            answers.sort_unstable_by_key(|(at, _)| *at);
+        }
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
     async fn extend(&self, batch: &[Arc<Delivery>]) -> Vec<Result<Instant, Error>> {
@@ -287,7 +298,11 @@ impl Settler for MemorySettler {
 }
 
 impl MemorySettler {
-    fn settle_now(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>> {
+    /// The answers, each with its place in the call.
+    fn settle_now(
+        &self,
+        batch: Vec<(usize, (Arc<Delivery>, Settlement))>,
+    ) -> Vec<(usize, Result<Settled, Error>)> {
         let now = Instant::now();
         let mut cut_off = false;
         let mut broker = self.link.lock();
@@ -295,13 +310,14 @@ impl MemorySettler {
         broker.queue(queue).tick(now);
         batch
             .into_iter()
-            .map(|(delivery, settlement)| {
+            .map(|(at, (delivery, settlement))| {
                 if !broker.queue(queue).is_out(delivery.fence) {
-                    return Ok(Settled::Fenced);
+                    return (at, Ok(Settled::Fenced));
                 }
                 let fault = broker.draw(Verb::Settle, cut_off);
                 cut_off |= fault == Some(Fault::Disconnect);
-                broker.settle(now, queue, &delivery, settlement, fault)
+                let answer = broker.settle(now, queue, &delivery, settlement, fault);
+                (at, answer)
             })
             .collect()
     }

@@ -34,6 +34,11 @@ pub struct Capabilities {
     pub publish_batch: usize,
     /// The most deliveries that one receive call gives; more are asked for in several.
     pub receive_batch: usize,
+    /// How many settle calls a worker has in flight at once for a queue; what finishes beyond that
+    /// gathers for the next. More than 1 only where calls take effect in the order of their start as
+    /// far as they acknowledge, or what is done could come again after a later one of its lane; and
+    /// where a larger call is no cheaper (Kafka).
+    pub settle_calls: usize,
     /// Which publish options it takes.
     pub options: PublishFeatures,
 }
@@ -54,6 +59,7 @@ impl Capabilities {
             counts_crashes: false,
             publish_batch: 1,
             receive_batch: 1,
+            settle_calls: 1,
             options: PublishFeatures::NONE,
         }
     }

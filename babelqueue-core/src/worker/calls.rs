@@ -17,7 +17,7 @@ use crate::transport::{
     Delivery, Receiver, Settled, Settler, SubscribeOptions, Subscription, Transport,
 };
 
-/// Calls in flight, at most one for each queue, each with its queue's number. One is polled only
+/// Calls in flight, each with its queue's number; they are first polled in the order of their start. One is polled only
 /// when it was woken: a pending settle that was looked at after each finished handler cost a
 /// quarter of the throughput.
 pub(super) type Calls<T> = FuturesUnordered<BoxFuture<'static, (usize, T)>>;

@@ -48,8 +48,9 @@
 //! One loop, spawned as a task of its own, owns the receivers and all books; each handler runs in a
 //! task that reports to it over a channel. Where the handlers of a lane are quick, one task takes
 //! several of its deliveries, one after another, until one is not acknowledged or takes its time. At
-//! most one receive, one settle and one extend call is in flight for each queue, and what gathers
-//! meanwhile goes along with the next.
+//! most one receive, one extend and one settle call (or as many as the transport's
+//! [`settle_calls`](crate::transport::Capabilities::settle_calls)) are in flight for each queue, and
+//! what gathers meanwhile goes along with the next.
 
 // `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which lane,
 // `lease` when to renew. `task` takes deliveries from the buffer to their settlements, `desk` makes

@@ -41,7 +41,9 @@ pub(super) struct Queue {
     /// Deliveries whose handlers go on, past the stop's deadline, where nobody can abort them.
     left_behind: usize,
     finished: Finished,
-    settling: bool,
+    /// Settle calls in flight, and the most of them.
+    settling: usize,
+    settle_calls: usize,
     extending: bool,
     /// No renewal is due before this.
     renew_at: Option<Instant>,
@@ -63,7 +65,7 @@ pub(super) enum Intake {
     Closed,
 }
 
-/// What is done and waits for the settle call in flight to come back.
+/// What is done and waits for a settle call to come back.
 #[derive(Default)]
 pub(super) struct Finished {
     pub(super) keys: Vec<(Key, Fate)>,
@@ -80,7 +82,12 @@ impl Finished {
 }
 
 impl Queue {
-    pub(super) fn new(name: Arc<str>, prefetch: usize, backoff: Backoff) -> Self {
+    pub(super) fn new(
+        name: Arc<str>,
+        prefetch: usize,
+        settle_calls: usize,
+        backoff: Backoff,
+    ) -> Self {
         Self {
             name,
             intake: Intake::Unsubscribed,
@@ -94,7 +101,8 @@ impl Queue {
             follow_most: 0,
             left_behind: 0,
             finished: Finished::default(),
-            settling: false,
+            settling: 0,
+            settle_calls: settle_calls.max(1),
             extending: false,
             renew_at: None,
             resume_at: None,
@@ -133,7 +141,7 @@ impl Queue {
     /// receiver has left. With something left behind it cannot leave; dropped, it does so by itself.
     pub(super) fn is_over(&self) -> bool {
         let closed = matches!(self.intake, Intake::Closed) || self.left_behind > 0;
-        self.running == 0 && self.finished.keys.is_empty() && !self.settling && closed
+        self.running == 0 && self.finished.keys.is_empty() && self.settling == 0 && closed
     }
 
     // Coming in.
@@ -385,20 +393,20 @@ impl Queue {
 
     // Settling.
 
-    /// Whether something waits for a settle call, and none is in flight.
+    /// Whether something waits for a settle call, and one may go.
     pub(super) fn may_settle(&self) -> bool {
-        !self.settling && !self.finished.keys.is_empty()
+        self.settling < self.settle_calls && !self.finished.keys.is_empty()
     }
 
     /// What the next settle call takes along: all that is finished.
     pub(super) fn take_finished(&mut self) -> Finished {
-        self.settling = true;
+        self.settling += 1;
         let next = Finished::with_capacity(self.finished.keys.len());
         std::mem::replace(&mut self.finished, next)
     }
 
     pub(super) fn settled(&mut self, answer: SettleAnswer, random: &Random, now: Instant) {
-        self.settling = false;
+        self.settling -= 1;
         let mut answers = answer.answers.into_iter();
         let mut failed = 0_usize;
         for (key, fate) in answer.keys {

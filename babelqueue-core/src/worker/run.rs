@@ -61,7 +61,10 @@ impl Run {
         let queues = plan.queues.iter();
         Self {
             queues: queues
-                .map(|queue| Queue::new(Arc::clone(&queue.name), plan.prefetch, plan.backoff))
+                .map(|queue| {
+                    let name = Arc::clone(&queue.name);
+                    Queue::new(name, plan.prefetch, plan.settle_calls, plan.backoff)
+                })
                 .collect(),
             plans: plan.queues,
             concurrency: plan.concurrency,

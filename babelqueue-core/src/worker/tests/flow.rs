@@ -194,6 +194,33 @@ async fn one_receive_and_one_settle_in_flight_and_the_rest_gathers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn as_many_settles_in_flight_as_the_transport_takes() {
+    let script = Script::with(|capabilities| capabilities.settle_calls = 2);
+    script.hold_settles();
+    let mut stage = Stage::start(script, |worker| worker.concurrency(8));
+    stage.script.jobs(0..5);
+    settle_down().await;
+    for id in 0..5 {
+        stage.gates.finish([id]);
+        settle_down().await;
+    }
+    let settles = || -> Vec<usize> { stage.script.state().settles.iter().map(Vec::len).collect() };
+    assert_eq!(settles(), [1, 1], "two in flight, in their order");
+    stage.script.answer_settle(|| Ok(Settled::Done));
+    settle_down().await;
+    assert_eq!(settles(), [1, 1, 3]);
+    assert_eq!(stage.script.state().settled_ids(), [0, 1, 2, 3, 4]);
+    stage.stop();
+    for calls_left in [2, 1] {
+        settle_down().await;
+        let waiting = stage.script.state().settle_replies.len();
+        assert_eq!((waiting, stage.is_over()), (calls_left, false));
+        stage.script.answer_settle(|| Ok(Settled::Done));
+    }
+    assert_eq!(stage.end().await.unwrap().counts.handled, 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_finishes_together_is_settled_together() {
     let stage = Stage::start(Script::new(), |worker| worker.concurrency(8));
     stage.script.jobs(0..8);
