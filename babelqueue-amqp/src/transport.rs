@@ -295,6 +295,9 @@ fn capabilities(config: &Config) -> Capabilities {
     all.counts_crashes = config.is_quorum_by_default();
     all.publish_batch = config.publish_window;
     all.receive_batch = 1024;
+    // Copies wait for their confirms, in a memory alarm for long; the acknowledgements that end the
+    // alarm must not wait with them.
+    all.settle_calls = 64;
     let mut options = PublishFeatures::NONE;
     options.priority = true;
     options.time_to_live = true;

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let mut tests = vec![
         test!(a_late_ack_after_a_reconnect_is_fenced, ctl),
         test!(a_memory_alarm_holds_publishers_back_and_not_acks, ctl),
+        test!(a_copy_that_waits_holds_no_acknowledgement_back, ctl),
         test!(a_handler_of_four_heartbeats_runs_once),
     ];
     tests.extend(kills::tests());
@@ -98,11 +99,7 @@ async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Re
     for _ in 0..10 {
         held.push(reader.one().await?);
     }
-    let before = server.ctl(&["eval", "vm_memory_monitor:get_vm_memory_high_watermark()."])?;
-    server.ctl(&["set_vm_memory_high_watermark", "0.000001"])?;
-    let outcome = blocked(&amqp, &queue, &mut reader, &held).await;
-    server.ctl(&["set_vm_memory_high_watermark", before.trim()])?;
-    let waiting = outcome?;
+    let waiting = in_alarm(&server, blocked(&amqp, &queue, &mut reader, &held)).await?;
     let published = tokio::time::timeout(PATIENCE, waiting).await??;
     ensure!(published.iter().all(Result::is_ok), "{published:?}");
     // The retry that got no confirm was given back.
@@ -117,6 +114,31 @@ async fn a_memory_alarm_holds_publishers_back_and_not_acks(server: Server) -> Re
     ensure!(left == expected, "left: {left:?}");
     reader.receiver.close(CLOSING).await?;
     server.bare().await?.delete(&queue).await
+}
+
+/// Has the server in a memory alarm until this is done.
+async fn in_alarm<T>(
+    server: &Server,
+    work: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
+    let before = server.ctl(&["eval", "vm_memory_monitor:get_vm_memory_high_watermark()."])?;
+    server.ctl(&["set_vm_memory_high_watermark", "0.000001"])?;
+    let outcome = work.await;
+    server.ctl(&["set_vm_memory_high_watermark", before.trim()])?;
+    outcome
+}
+
+/// How many messages the server has of a queue, those that are out included.
+fn held_for(server: &Server, queue: &str) -> Result<u64, Failed> {
+    let listed = server.ctl(&[
+        "list_queues",
+        "--quiet",
+        "--no-table-headers",
+        "name",
+        "messages",
+    ])?;
+    let of = listed.lines().find_map(|line| line.strip_prefix(queue));
+    Ok(of.ok_or("no such queue")?.trim().parse()?)
 }
 
 type Published = Vec<Result<(), babelqueue_core::Error>>;
@@ -155,6 +177,68 @@ async fn blocked(
     tokio::time::sleep(Duration::from_secs(3)).await;
     ensure!(!waiting.is_finished(), "a publish did not wait");
     Ok(waiting)
+}
+
+/// In the alarm the broker takes no copies, and it is the worker's acknowledgements that end it.
+async fn a_copy_that_waits_holds_no_acknowledgement_back(server: Server) -> Result<(), Failed> {
+    const OTHERS: u64 = 20;
+    let (queue, elsewhere) = (unique("waiting"), unique("elsewhere"));
+    let config = server.config()?.confirm_timeout(2 * PATIENCE)?;
+    let amqp = Amqp::open(config)?;
+    let producer = Producer::new(amqp.clone()).queue(&*queue);
+    for n in 0..=OTHERS {
+        producer.publish(&Numbered { n }).await?;
+    }
+    let failed = Arc::new(Notify::new());
+    let worker = Worker::new(amqp.clone())
+        .queue(&*queue)
+        .concurrency(4)
+        .retry(Retry::attempts(2).backoff(Duration::ZERO, 1.0))
+        .handle(move |message: Incoming<Numbered>| {
+            let failed = Arc::clone(&failed);
+            async move {
+                if message.n > 0 || message.attempt() > 1 {
+                    // Its settlement comes after the copy's.
+                    failed.notified().await;
+                    failed.notify_one();
+                    return Ok(());
+                }
+                failed.notify_one();
+                Err(Failure::msg("once more"))
+            }
+        });
+    let mut state = worker.watch();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let seen = in_alarm(&server, async {
+        // The broker blocks who publishes, when he does.
+        let publisher = amqp.clone();
+        let batch = vec![Outgoing::new(&*elsewhere, body(0))];
+        let blocked = tokio::spawn(async move { publisher.publish(batch).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let running = tokio::spawn(worker.run_until(stopped));
+        let waits = tokio::time::timeout(Duration::from_secs(30), async {
+            while held_for(&server, &queue)? > 1 {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Ok::<_, Failed>(())
+        });
+        waits.await.map_err(|_| "the copy holds others back")??;
+        ensure!(
+            state.borrow().counts.retried == 0,
+            "a copy was confirmed in an alarm"
+        );
+        Ok((blocked, running))
+    });
+    let (blocked, running) = seen.await?;
+    ensure!(blocked.await?.iter().all(Result::is_ok), "a publish failed");
+    let all = state.wait_for(|now| now.counts.handled == OTHERS + 1);
+    tokio::time::timeout(PATIENCE, all).await??;
+    drop(stop);
+    let counts = running.await??.counts;
+    ensure!(counts.retried == 1, "{counts:?}");
+    let bare = server.bare().await?;
+    bare.delete(&elsewhere).await?;
+    bare.delete(&queue).await
 }
 
 #[derive(Serialize, Deserialize)]

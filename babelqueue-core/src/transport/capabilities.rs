@@ -35,9 +35,9 @@ pub struct Capabilities {
     /// The most deliveries that one receive call gives; more are asked for in several.
     pub receive_batch: usize,
     /// How many settle calls a worker has in flight at once for a queue; what finishes beyond that
-    /// gathers for the next. More than 1 only where calls take effect in the order of their start as
-    /// far as they acknowledge, or what is done could come again after a later one of its lane; and
-    /// where a larger call is no cheaper (Kafka).
+    /// gathers for the next. More than 1 where copies wait for a confirmation and a larger call is no
+    /// cheaper, so that an acknowledgement does not wait with a copy. With lanes, acknowledgements have
+    /// to take effect as a call begins: or one could come again after a later one of its lane is done.
     pub settle_calls: usize,
     /// Which publish options it takes.
     pub options: PublishFeatures,
