@@ -152,9 +152,14 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn shown(answers: &[Result<(), Error>]) -> Vec<bool> {
+    /// Which records were confirmed, once all are answered.
+    async fn confirmed(batch: Batch) -> Vec<bool> {
+        let answers = tokio::time::timeout(Duration::from_secs(5), batch.answers()).await;
+        let answers = answers.expect("every record has its answer");
         answers.iter().map(Result::is_ok).collect()
     }
 
@@ -172,17 +177,17 @@ mod tests {
         batches.answer(b.start, Ok(()));
         first.answer(a.start + 1, failed());
         batches.answer(b.start + 2, Ok(()));
-        assert_eq!(shown(&second.answers().await), [true, false, true]);
-        assert_eq!(shown(&first.answers().await), [true, false]);
+        assert_eq!(confirmed(second).await, [true, false, true]);
+        assert_eq!(confirmed(first).await, [true, false]);
     }
 
     #[tokio::test]
     async fn an_empty_batch_takes_no_others_place() {
         let batches = Arc::new(Batches::default());
         let (empty, other) = (batches.begin(0), batches.begin(1));
-        assert!(empty.answers().await.is_empty());
+        assert!(confirmed(empty).await.is_empty());
         batches.answer(other.first, failed());
-        assert_eq!(shown(&other.answers().await), [false]);
+        assert_eq!(confirmed(other).await, [false]);
     }
 
     #[tokio::test]
@@ -196,7 +201,7 @@ mod tests {
         }
         for batch in [before, after] {
             batches.answer(batch.first, Ok(()));
-            assert_eq!(shown(&batch.answers().await), [true]);
+            assert_eq!(confirmed(batch).await, [true]);
         }
         assert!(batches.open().batches.is_empty());
     }
@@ -210,7 +215,7 @@ mod tests {
         batches.answer(usize::MAX - 1, Ok(()));
         batches.answer(1, failed());
         batches.answer(0, Ok(()));
-        assert_eq!(shown(&last.answers().await), [true]);
-        assert_eq!(shown(&anew.answers().await), [true, false]);
+        assert_eq!(confirmed(last).await, [true]);
+        assert_eq!(confirmed(anew).await, [true, false]);
     }
 }

@@ -19,13 +19,6 @@ pub struct RecordHeaders {
 const NULL: u32 = u32::MAX;
 
 impl RecordHeaders {
-    /// None yet, with room for so many bytes of names and values.
-    pub fn with_capacity(bytes: usize) -> Self {
-        Self {
-            packed: BytesMut::with_capacity(bytes),
-        }
-    }
-
     /// None yet, to be packed into this memory, which is empty.
     pub(crate) fn packed_into(memory: BytesMut) -> Self {
         Self { packed: memory }
@@ -92,22 +85,6 @@ impl<'h> FromIterator<(&'h str, Option<&'h [u8]>)> for RecordHeaders {
     }
 }
 
-/// A header's value, which may be null.
-type Value<'p> = Option<&'p [u8]>;
-
-/// The next name or value; `None` at the end.
-fn take<'p>(rest: &mut &'p [u8]) -> Option<Value<'p>> {
-    let (length, after) = rest.split_first_chunk()?;
-    *rest = after;
-    let length = u32::from_le_bytes(*length);
-    if length == NULL {
-        return Some(None);
-    }
-    let (field, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    *rest = after;
-    Some(Some(field))
-}
-
 /// The headers of a record on its way out: in order, with repeated names, and null, empty and binary
 /// values.
 ///
@@ -127,7 +104,8 @@ impl NewHeaders {
         Self::from_native(OwnedHeaders::new_with_capacity(ROOM))
     }
 
-    /// These, and one more at the end; null (`None`) and empty differ.
+    /// These, and one more at the end; null (`None`) and empty differ. Readers end a name at its first
+    /// NUL: [`publish`](crate::project::publish) refuses one.
     #[must_use]
     pub fn with(self, name: &str, value: Option<&[u8]>) -> Self {
         let header = Header { key: name, value };
@@ -182,6 +160,22 @@ impl<'h> FromIterator<(&'h str, Option<&'h [u8]>)> for NewHeaders {
             .into_iter()
             .fold(Self::new(), |all, (name, value)| all.with(name, value))
     }
+}
+
+/// A header's value, which may be null.
+type Value<'p> = Option<&'p [u8]>;
+
+/// The next name or value; `None` at the end.
+fn take<'p>(rest: &mut &'p [u8]) -> Option<Value<'p>> {
+    let (length, after) = rest.split_first_chunk()?;
+    *rest = after;
+    let length = u32::from_le_bytes(*length);
+    if length == NULL {
+        return Some(None);
+    }
+    let (field, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    *rest = after;
+    Some(Some(field))
 }
 
 #[cfg(test)]

@@ -266,7 +266,7 @@ fn projected(of: &Projection<'_>, attempts: Option<u32>) -> NewHeaders {
             of.schema_version.map(|of| version.format(of)),
         ),
         (SOURCE_LANG, of.lang.as_deref()),
-        (ATTEMPTS, attempts.map(|attempts| count.format(attempts))),
+        (ATTEMPTS, attempts.map(|number| count.format(number))),
     ];
     six.into_iter()
         .filter_map(|(name, value)| Some((name, Some(value?.as_bytes()))))

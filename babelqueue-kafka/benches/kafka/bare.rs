@@ -15,12 +15,11 @@ pub(crate) fn headers() -> OwnedHeaders {
         ("bq-source-lang", "rust"),
         ("bq-attempts", "0"),
     ];
-    pairs
-        .into_iter()
-        .fold(OwnedHeaders::new(), |headers, (key, value)| {
-            let value = Some(value);
-            headers.insert(Header { key, value })
-        })
+    let room = OwnedHeaders::new_with_capacity(pairs.len());
+    pairs.into_iter().fold(room, |headers, (key, value)| {
+        let value = Some(value);
+        headers.insert(Header { key, value })
+    })
 }
 
 pub(crate) fn producer(servers: &str) -> FutureProducer {

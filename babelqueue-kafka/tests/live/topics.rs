@@ -98,7 +98,7 @@ async fn a_publish_to_a_partition_goes_there() -> Outcome {
     broker::remove(&[&topic]).await
 }
 
-/// Four publishers' worth of messages through a queue of 100.
+/// Four publishers' worth of messages through a queue of 100: in order, each with its header.
 async fn a_full_queue_keeps_the_order() -> Outcome {
     let unique = broker::unique();
     let config = broker::config(&unique).property("queue.buffering.max.messages", "100");
@@ -108,8 +108,10 @@ async fn a_full_queue_keeps_the_order() -> Outcome {
     let publishes = (0..20_u32).map(|publisher| {
         let batch = (0..100)
             .map(|at| {
-                let body = format!("{{\"at\":{}}}", publisher * 100 + at);
-                Outgoing::new(topic.as_str(), body)
+                let number = publisher * 100 + at;
+                let mut message = Outgoing::new(topic.as_str(), format!("{{\"at\":{number}}}"));
+                message.headers.insert("at", number.to_string());
+                message
             })
             .collect();
         kafka.publish(batch)
@@ -128,6 +130,10 @@ async fn a_full_queue_keeps_the_order() -> Outcome {
             if *delivery.body != *expected.as_bytes() {
                 let found = String::from_utf8_lossy(&delivery.body);
                 return Err(Fault::from(format!("{found} in the place of {expected}")));
+            }
+            let header = delivery.headers.get("at");
+            if header != Some(&*at.to_string()) {
+                return Err(format!("{header:?} beside {expected}").into());
             }
             at += 1;
         }
