@@ -216,7 +216,7 @@ pub trait Settler: Send + Sync + 'static {
 
     /// Settles each delivery once; one answer each, in order. Called for every delivery that
     /// [`begin`](Self::begin) did not end, lost ones too, which are answered [`Settled::Fenced`]
-    /// without I/O.
+    /// without I/O. Calls overlap where [`settle_calls`](Capabilities::settle_calls) is above 1.
     async fn settle(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>>;
 
     /// Renews leases; gives the new end of each, in order. Only called for deliveries that have a
