@@ -34,10 +34,11 @@ pub struct Capabilities {
     pub publish_batch: usize,
     /// The most deliveries that one receive call gives; more are asked for in several.
     pub receive_batch: usize,
-    /// How many settle calls a worker has in flight at once for a queue; what finishes beyond that
-    /// gathers for the next. More than 1 where copies wait for a confirmation and a larger call is no
-    /// cheaper, so that an acknowledgement does not wait with a copy. With lanes, acknowledgements have
-    /// to take effect as a call begins: or one could come again after a later one of its lane is done.
+    /// How many settle calls a worker has in flight at once for a queue, 1 by default and at least;
+    /// what finishes beyond that gathers for the next. More than 1 where copies wait for a confirmation
+    /// and a larger call is no cheaper: then the last of them takes acknowledgements alone, so that
+    /// these wait for no copy, however many copies wait. With lanes that asks something of
+    /// [`settle`](super::Settler::settle).
     pub settle_calls: usize,
     /// Which publish options it takes.
     pub options: PublishFeatures,

@@ -216,7 +216,12 @@ pub trait Settler: Send + Sync + 'static {
 
     /// Settles each delivery once; one answer each, in order. Called for every delivery that
     /// [`begin`](Self::begin) did not end, lost ones too, which are answered [`Settled::Fenced`]
-    /// without I/O. Calls overlap where [`settle_calls`](Capabilities::settle_calls) is above 1.
+    /// without I/O.
+    ///
+    /// Calls overlap where [`settle_calls`](Capabilities::settle_calls) is above 1; they begin in order.
+    /// Deliveries of one lane can then be in several of them, as an acknowledgement does not keep the
+    /// next of its lane waiting. So with lanes the acknowledgements of a call take effect before it
+    /// first awaits: an earlier one could otherwise come again after a later one is done.
     async fn settle(&self, batch: Vec<(Arc<Delivery>, Settlement)>) -> Vec<Result<Settled, Error>>;
 
     /// Renews leases; gives the new end of each, in order. Only called for deliveries that have a

@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::stop::later;
 use crate::random::Random;
 
 /// How long a worker waits after a failure of the broker's, before it tries again: doubled with each
@@ -33,6 +36,49 @@ impl Backoff {
     /// It works again.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
+    }
+}
+
+/// A time in which nothing is received.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    end: Option<Instant>,
+}
+
+impl Pause {
+    pub(super) fn is_on(&self) -> bool {
+        self.end.is_some()
+    }
+
+    pub(super) fn end(&self) -> Option<Instant> {
+        self.end
+    }
+
+    pub(super) fn end_if_over(&mut self, now: Instant) {
+        self.end = self.end.filter(|&end| end > now);
+    }
+
+    /// Begins it, or makes it longer.
+    pub(super) fn until(&mut self, end: Instant) {
+        self.end = self.end.max(Some(end));
+    }
+
+    /// Begins one, and says for how long; not in another. What fails in a pause was under way when
+    /// that began, and is part of the same failure: with many calls and handlers at once, one outage
+    /// would otherwise count as that many in a row.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        backoff: &mut Backoff,
+        random: &Random,
+    ) -> Option<Duration> {
+        self.end_if_over(now);
+        if self.is_on() {
+            return None;
+        }
+        let delay = backoff.next(random);
+        self.until(later(now, delay));
+        Some(delay)
     }
 }
 

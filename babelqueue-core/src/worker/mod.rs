@@ -50,10 +50,13 @@
 //! several of its deliveries, one after another, until one is not acknowledged or takes its time. At
 //! most one receive, one extend and one settle call (or as many as the transport's
 //! [`settle_calls`](crate::transport::Capabilities::settle_calls)) are in flight for each queue, and
-//! what gathers meanwhile goes along with the next.
+//! what gathers meanwhile goes along with the next. After a settlement that failed, receiving pauses:
+//! what fails in the pause does not lengthen it, and a settle call without a failure starts over with
+//! the shortest one, so that a single message whose record the broker never takes does not hold up
+//! those that go well.
 
 // `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which lane,
-// `lease` when to renew. `task` takes deliveries from the buffer to their settlements, `desk` makes
+// `finished` what is to be settled, `lease` when to renew. `task` takes deliveries from the buffer to their settlements, `desk` makes
 // those out. `run` is the loop, `calls` what it has in flight, `stop` how it ends.
 
 mod backoff;
@@ -62,6 +65,7 @@ mod builder;
 mod calls;
 mod config;
 mod desk;
+mod finished;
 mod held;
 mod lease;
 mod queue;

@@ -6,10 +6,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, Pause};
 use super::buffer::Buffer;
 use super::calls::{ExtendAnswer, SettleAnswer};
 use super::desk::Desk;
+use super::finished::Finished;
 use super::held::{Held, Key, Running};
 use super::lease::Renewal;
 use super::status::{Counts, Fate, Status};
@@ -47,8 +48,7 @@ pub(super) struct Queue {
     extending: bool,
     /// No renewal is due before this.
     renew_at: Option<Instant>,
-    /// Nothing is received before this.
-    resume_at: Option<Instant>,
+    pause: Pause,
     reconnecting_since: Option<Instant>,
     reconnect: Backoff,
     after_settle: Backoff,
@@ -63,22 +63,6 @@ pub(super) enum Intake {
     /// In a call: subscribe, receive or close.
     Busy,
     Closed,
-}
-
-/// What is done and waits for a settle call to come back.
-#[derive(Default)]
-pub(super) struct Finished {
-    pub(super) keys: Vec<(Key, Fate)>,
-    pub(super) batch: Vec<(Arc<Delivery>, Settlement)>,
-}
-
-impl Finished {
-    fn with_capacity(capacity: usize) -> Self {
-        Self {
-            keys: Vec::with_capacity(capacity),
-            batch: Vec::with_capacity(capacity),
-        }
-    }
 }
 
 impl Queue {
@@ -105,7 +89,7 @@ impl Queue {
             settle_calls: settle_calls.max(1),
             extending: false,
             renew_at: None,
-            resume_at: None,
+            pause: Pause::default(),
             reconnecting_since: None,
             reconnect: backoff,
             after_settle: backoff,
@@ -141,14 +125,14 @@ impl Queue {
     /// receiver has left. With something left behind it cannot leave; dropped, it does so by itself.
     pub(super) fn is_over(&self) -> bool {
         let closed = matches!(self.intake, Intake::Closed) || self.left_behind > 0;
-        self.running == 0 && self.finished.keys.is_empty() && self.settling == 0 && closed
+        self.running == 0 && self.finished.is_empty() && self.settling == 0 && closed
     }
 
     // Coming in.
 
     /// How many deliveries may be asked for now.
     pub(super) fn room(&self) -> usize {
-        if self.resume_at.is_some() {
+        if self.pause.is_on() {
             return 0;
         }
         let ahead = self.prefetch.saturating_sub(self.waiting() + self.running);
@@ -196,12 +180,8 @@ impl Queue {
             ?down,
             "cannot receive; trying again"
         );
-        self.pause_until(later(now, delay));
+        self.pause.until(later(now, delay));
         self.forget_lost();
-    }
-
-    fn pause_until(&mut self, at: Instant) {
-        self.resume_at = Some(self.resume_at.map_or(at, |earlier| earlier.max(at)));
     }
 
     /// Ends what waits in the buffer and is lost, so that it takes no room. The transport refuses it
@@ -352,8 +332,7 @@ impl Queue {
         }
         if let Some(entry) = self.held.get_mut(key) {
             let delivery = Arc::clone(&entry.delivery);
-            self.finished.batch.push((delivery, settlement));
-            self.finished.keys.push((key, fate));
+            self.finished.push(key, fate, delivery, settlement);
         }
     }
 
@@ -364,13 +343,14 @@ impl Queue {
     /// A task that nobody aborted ended without a verdict: what decides has panicked, a clock of the
     /// user's for one. The message comes again, but not at once.
     fn broken(&mut self, key: Key, random: &Random) {
-        let delay = self.after_break.next(random);
+        let delay = self
+            .pause
+            .begin(Instant::now(), &mut self.after_break, random);
         error!(
             queue = &*self.name,
             ?delay,
             "what becomes of a message could not be decided: it is given back, and receiving pauses"
         );
-        self.pause_until(later(Instant::now(), delay));
         self.give_back(key);
     }
 
@@ -393,16 +373,31 @@ impl Queue {
 
     // Settling.
 
-    /// Whether something waits for a settle call, and one may go.
+    /// Whether something waits for a settle call that may go.
     pub(super) fn may_settle(&self) -> bool {
-        self.settling < self.settle_calls && !self.finished.keys.is_empty()
+        if self.is_last_call() {
+            return self.finished.has_acks();
+        }
+        self.settling < self.settle_calls && !self.finished.is_empty()
     }
 
-    /// What the next settle call takes along: all that is finished.
+    /// What the next settle call takes along: all that is finished, or in the last call the
+    /// acknowledgements alone. These overtake nothing of their lane: all before one of them is
+    /// settled, or is an acknowledgement and goes along.
     pub(super) fn take_finished(&mut self) -> Finished {
+        let is_last = self.is_last_call();
         self.settling += 1;
-        let next = Finished::with_capacity(self.finished.keys.len());
-        std::mem::replace(&mut self.finished, next)
+        if is_last {
+            self.finished.take_acks()
+        } else {
+            self.finished.take()
+        }
+    }
+
+    /// Whether only one more call may go, of several: acknowledgements wait for no copy, however many
+    /// copies wait for their confirmation.
+    fn is_last_call(&self) -> bool {
+        self.settle_calls > 1 && self.settling + 1 == self.settle_calls
     }
 
     pub(super) fn settled(&mut self, answer: SettleAnswer, random: &Random, now: Instant) {
@@ -430,9 +425,8 @@ impl Queue {
         if failed == 0 {
             self.after_settle.reset();
         } else {
-            let delay = self.after_settle.next(random);
+            let delay = self.pause.begin(now, &mut self.after_settle, random);
             warn!(queue = &*self.name, failed, ?delay, "receiving pauses");
-            self.pause_until(later(now, delay));
         }
     }
 
@@ -511,14 +505,12 @@ impl Queue {
     /// When the queue wants to be looked at again.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let renewal = self.renew_at.filter(|_| !self.extending);
-        earliest(self.resume_at, renewal)
+        earliest(self.pause.end(), renewal)
     }
 
     /// Ends a pause that is over.
     pub(super) fn resume(&mut self, now: Instant) {
-        if self.resume_at.is_some_and(|at| at <= now) {
-            self.resume_at = None;
-        }
+        self.pause.end_if_over(now);
     }
 
     // The stop.
@@ -526,7 +518,7 @@ impl Queue {
     /// Starts nothing more: what waits is given back, in the order in which it came in.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
-        self.resume_at = None;
+        self.pause = Pause::default();
         let mut waiting = self.buffer.drain();
         waiting.sort_unstable_by_key(|key| key.number());
         self.give_back_in_turn(waiting);

@@ -1,6 +1,7 @@
 mod basics;
 mod flow;
 mod lease;
+mod overlap;
 mod records;
 mod rude;
 mod runs;
