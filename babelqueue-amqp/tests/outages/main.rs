@@ -19,7 +19,7 @@ use babelqueue_amqp::prelude::*;
 use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Outgoing, Settled, Settlement, Transport as _};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use common::{
     CLOSING, Failed, PATIENCE, SERVERS, Server, Stand, body, ensure, publish, test, unique,
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let mut tests = vec![
         test!(a_late_ack_after_a_reconnect_is_fenced, ctl),
         test!(a_memory_alarm_holds_publishers_back_and_not_acks, ctl),
-        test!(a_copy_that_waits_holds_no_acknowledgement_back, ctl),
+        test!(copies_that_wait_hold_no_acknowledgement_back, ctl),
         test!(a_handler_of_four_heartbeats_runs_once),
     ];
     tests.extend(kills::tests());
@@ -179,32 +179,36 @@ async fn blocked(
     Ok(waiting)
 }
 
-/// In the alarm the broker takes no copies, and it is the worker's acknowledgements that end it.
-async fn a_copy_that_waits_holds_no_acknowledgement_back(server: Server) -> Result<(), Failed> {
-    const OTHERS: u64 = 20;
+/// In the alarm the broker takes no copies, and it is the worker's acknowledgements that end it. There
+/// are more copies than settle calls, each in a call of its own.
+async fn copies_that_wait_hold_no_acknowledgement_back(server: Server) -> Result<(), Failed> {
+    const COPIES: u32 = 70;
+    const OTHERS: u32 = 20;
     let (queue, elsewhere) = (unique("waiting"), unique("elsewhere"));
     let config = server.config()?.confirm_timeout(2 * PATIENCE)?;
     let amqp = Amqp::open(config)?;
     let producer = Producer::new(amqp.clone()).queue(&*queue);
-    for n in 0..=OTHERS {
-        producer.publish(&Numbered { n }).await?;
+    for n in 0..COPIES + OTHERS {
+        producer.publish(&Numbered { n: n.into() }).await?;
     }
-    let failed = Arc::new(Notify::new());
+    let failed = Arc::new(Semaphore::new(0));
+    let all_failed = Arc::clone(&failed);
     let worker = Worker::new(amqp.clone())
         .queue(&*queue)
-        .concurrency(4)
+        .concurrency(64)
         .retry(Retry::attempts(2).backoff(Duration::ZERO, 1.0))
         .handle(move |message: Incoming<Numbered>| {
             let failed = Arc::clone(&failed);
             async move {
-                if message.n > 0 || message.attempt() > 1 {
-                    // Its settlement comes after the copy's.
-                    failed.notified().await;
-                    failed.notify_one();
-                    return Ok(());
+                if message.n < COPIES.into() && message.attempt() == 1 {
+                    // One after another, so that each has its own call.
+                    tokio::time::sleep(Duration::from_millis(20 * message.n)).await;
+                    failed.add_permits(1);
+                    return Err(Failure::msg("once more"));
                 }
-                failed.notify_one();
-                Err(Failure::msg("once more"))
+                // Its settlement comes after the copies'.
+                let _all = failed.acquire_many(COPIES).await?;
+                Ok(())
             }
         });
     let mut state = worker.watch();
@@ -216,13 +220,15 @@ async fn a_copy_that_waits_holds_no_acknowledgement_back(server: Server) -> Resu
         let blocked = tokio::spawn(async move { publisher.publish(batch).await });
         tokio::time::sleep(Duration::from_secs(1)).await;
         let running = tokio::spawn(worker.run_until(stopped));
+        // To ask the server blocks the thread.
+        drop(tokio::time::timeout(PATIENCE, all_failed.acquire_many(COPIES)).await??);
         let waits = tokio::time::timeout(Duration::from_secs(30), async {
-            while held_for(&server, &queue)? > 1 {
+            while held_for(&server, &queue)? > COPIES.into() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             Ok::<_, Failed>(())
         });
-        waits.await.map_err(|_| "the copy holds others back")??;
+        waits.await.map_err(|_| "the copies hold others back")??;
         ensure!(
             state.borrow().counts.retried == 0,
             "a copy was confirmed in an alarm"
@@ -231,11 +237,11 @@ async fn a_copy_that_waits_holds_no_acknowledgement_back(server: Server) -> Resu
     });
     let (blocked, running) = seen.await?;
     ensure!(blocked.await?.iter().all(Result::is_ok), "a publish failed");
-    let all = state.wait_for(|now| now.counts.handled == OTHERS + 1);
+    let all = state.wait_for(|now| now.counts.handled == u64::from(COPIES + OTHERS));
     tokio::time::timeout(PATIENCE, all).await??;
     drop(stop);
     let counts = running.await??.counts;
-    ensure!(counts.retried == 1, "{counts:?}");
+    ensure!(counts.retried == u64::from(COPIES), "{counts:?}");
     let bare = server.bare().await?;
     bare.delete(&elsewhere).await?;
     bare.delete(&queue).await
