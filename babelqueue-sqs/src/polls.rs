@@ -1,5 +1,5 @@
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
@@ -35,6 +35,31 @@ pub(crate) struct Source {
     pub(crate) out: Arc<Out>,
     /// For how long a received message is ours.
     pub(crate) visibility: Duration,
+    pub(crate) missing: Missing,
+}
+
+/// For how long the service may say of a queue that was there that it is not. One that has just started
+/// may not have its queues again, and a worker that a single answer ends would not come back.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Since when the service has said, with no other answer between, that there is no such queue.
+#[derive(Default)]
+pub(crate) struct Missing(Mutex<Option<Instant>>);
+
+impl Missing {
+    /// Whether it has said so for long enough to be believed.
+    fn is_certain(&self, now: Instant) -> bool {
+        let mut since = self.since();
+        now.saturating_duration_since(*since.get_or_insert(now)) >= GRACE
+    }
+
+    fn answered_otherwise(&self) {
+        *self.since() = None;
+    }
+
+    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The answer to a receive that asked for `size` messages.
@@ -110,13 +135,21 @@ impl Source {
             patient.send().await
         };
         match received {
-            Ok(received) => Ok(self.deliveries(received.messages.unwrap_or_default())),
-            Err(error) if failure::is_missing_queue(&error) => Err(Error::refused(
-                "receive",
-                format!("there is no queue `{}`", self.queue.name),
-            )
-            .with_source(error)),
-            Err(error) => Err(failure::of("receive", self.queue.describe(), error)),
+            Err(error) if failure::is_missing_queue(&error) => {
+                let context = format!("there is no queue `{}`", self.queue.name);
+                let error_of = if self.missing.is_certain(Instant::now()) {
+                    Error::refused
+                } else {
+                    Error::transient
+                };
+                Err(error_of("receive", context).with_source(error))
+            }
+            other => {
+                self.missing.answered_otherwise();
+                let received =
+                    other.map_err(|error| failure::of("receive", self.queue.describe(), error))?;
+                Ok(self.deliveries(received.messages.unwrap_or_default()))
+            }
         }
     }
 

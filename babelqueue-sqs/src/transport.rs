@@ -15,7 +15,7 @@ use crate::batch::Parcel;
 use crate::client::Link;
 use crate::content::MAX_ENTRIES;
 use crate::out::Out;
-use crate::polls::Source;
+use crate::polls::{Missing, Source};
 use crate::project::Attributes;
 use crate::publisher::Publisher;
 use crate::queues::{Queue, Queues};
@@ -119,6 +119,7 @@ impl Transport for Sqs {
             queue,
             out: Arc::new(Out::new()),
             visibility,
+            missing: Missing::default(),
         });
         Ok(Subscription {
             receiver: Box::new(SqsReceiver::new(source.clone())),

@@ -98,7 +98,9 @@ async fn publish_all(server: Server, sqs: Sqs, queue: String, count: u64) -> Res
             for (number, answer) in open.into_iter().zip(answers) {
                 match answer {
                     Ok(()) => {}
-                    Err(error) if error.is_transient() => failed.push(number),
+                    Err(error) if error.is_transient() || is_starting(&error) => {
+                        failed.push(number);
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -109,4 +111,10 @@ async fn publish_all(server: Server, sqs: Sqs, queue: String, count: u64) -> Res
         }
     }
     Ok(())
+}
+
+/// Whether the server has just started, and does not have its queues again.
+fn is_starting(error: &babelqueue_core::Error) -> bool {
+    let text = error.to_string();
+    text.contains("no queue") || text.contains("QueueDoesNotExist")
 }

@@ -61,6 +61,15 @@ impl Running {
         }
     }
 
+    /// Waits for this, or for the worker to end before it was told to.
+    async fn outlive(&mut self, what: impl Future<Output = Outcome>) -> Outcome {
+        tokio::select! {
+            biased;
+            ended = &mut self.task => Err(Failed(format!("the worker ended by itself: {ended:?}"))),
+            outcome = what => outcome,
+        }
+    }
+
     pub(super) async fn stop(self, patience: Duration) -> Result<Stopped, Failed> {
         drop(self.stop);
         let mut task = self.task;
@@ -447,14 +456,16 @@ async fn restarts(stage: &Stage) -> Outcome {
         stage.publish(&queue.name, numbers).await?;
     }
     let (worker, seen) = worker(stage, &queue, 8, |_| Act::After(Duration::from_millis(3)));
-    let running = Running::start(worker);
+    let mut running = Running::start(worker);
     for done in [COUNT / 3, COUNT / 2] {
         let enough = |seen: &Seen| seen.numbers().len() >= done as usize;
-        seen.until(stage.patience(), enough).await?;
+        running
+            .outlive(seen.until(stage.patience(), enough))
+            .await?;
         stage.fixture.restart().await?;
     }
     let all = |seen: &Seen| seen.numbers().len() == numbers.len();
-    seen.until(stage.patience(), all).await?;
+    running.outlive(seen.until(stage.patience(), all)).await?;
     let stopped = running.stop(stage.patience()).await?;
     ensure!(
         stopped.reason == StopReason::Requested,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_credential_types::provider::error::CredentialsError;
@@ -25,6 +25,8 @@ pub(crate) fn tests() -> Vec<Test> {
         test!(a_queue_that_is_not_there_is_refused),
         test!(a_batch_asks_once_for_a_queue_that_is_not_there),
         test!(a_dead_letter_queue_is_looked_for_at_the_start),
+        test!(a_queue_that_is_away_for_a_moment_ends_no_worker),
+        test!(a_queue_that_is_deleted_ends_the_worker),
         test!(a_right_that_is_missing_ends_the_worker),
         test!(wrong_credentials_end_the_worker),
         test!(throttling_and_failures_lose_nothing),
@@ -97,6 +99,53 @@ async fn a_dead_letter_queue_is_looked_for_at_the_start(server: Server) -> Resul
     let text = error.ok_or("it ran")?.to_string();
     ensure!(text.contains(&format!("no queue `{queue}-dlq`")), "{text}");
     server.delete(&queue).await
+}
+
+/// As the emulator answers in the moment between its start and its queues.
+async fn a_queue_that_is_away_for_a_moment_ends_no_worker(server: Server) -> Result<(), Failed> {
+    const AWAY: usize = 4;
+    let queue = unique("away");
+    server.create(&queue).await?;
+    let asked = AtomicUsize::new(0);
+    let front = Front::start(Some(server.address()?), move |request| {
+        let is_receive = request.action == "ReceiveMessage";
+        if is_receive && asked.fetch_add(1, Ordering::Relaxed) < AWAY {
+            return refusal("QueueDoesNotExist", 400);
+        }
+        Verdict::Forward
+    })
+    .await?;
+    let sqs = Sqs::open(quick(&front.url())?);
+    let (seen, mut called) = mpsc::unbounded_channel();
+    let worker = worker(&sqs, &queue, move |n| _ = seen.send(n));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(worker.run_until(stopped));
+    publish(&sqs, &queue, [body(7)]).await?;
+    let call = tokio::time::timeout(Duration::from_mins(1), called.recv()).await?;
+    ensure!(call == Some(7), "the worker ended: {call:?}");
+    let asked = front.count("ReceiveMessage");
+    ensure!(asked > AWAY, "it was asked {asked} times");
+    drop(stop);
+    running.await??;
+    server.delete(&queue).await
+}
+
+async fn a_queue_that_is_deleted_ends_the_worker(server: Server) -> Result<(), Failed> {
+    let (sqs, queue) = (Sqs::open(server.config()?), unique("deleted"));
+    server.create(&queue).await?;
+    let (seen, mut called) = mpsc::unbounded_channel();
+    let worker = worker(&sqs, &queue, move |n| _ = seen.send(n));
+    let running = tokio::spawn(worker.run_until(std::future::pending::<()>()));
+    publish(&sqs, &queue, [body(7)]).await?;
+    let call = tokio::time::timeout(Duration::from_mins(1), called.recv()).await?;
+    ensure!(call == Some(7), "the worker ended: {call:?}");
+    server.delete(&queue).await?;
+    let ended = tokio::time::timeout(Duration::from_mins(1), running).await??;
+    let error = ended.err().ok_or("it ended well")?;
+    ensure!(matches!(error, Error::Refused { .. }), "{error:?}");
+    let text = error.to_string();
+    ensure!(text.contains(&format!("no queue `{queue}`")), "{text}");
+    Ok(())
 }
 
 async fn a_right_that_is_missing_ends_the_worker(server: Server) -> Result<(), Failed> {
