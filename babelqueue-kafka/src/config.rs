@@ -110,8 +110,8 @@ impl Config {
     }
 
     /// The retry tiers. Without them, which is the default, nothing can be delayed, and **a message
-    /// whose handler fails is tried again at once and for ever, and holds its lane**, until its
-    /// last attempt is its first (contract §16.5).
+    /// whose handler fails is tried again at once and for ever, and holds its lane**, unless its
+    /// first attempt is its last (contract §16.5).
     pub fn retry_tiers(mut self, tiers: RetryTiers) -> Self {
         self.tiers = tiers;
         self
@@ -229,6 +229,12 @@ impl Config {
             // Five times better for a lone message, and no worse in bulk.
             .set("linger.ms", "0")
             .set("message.timeout.ms", millis(self.confirm_timeout))
+            // How long a topic may be missing before a publish says so: with the default of 30 s the
+            // publish had timed out by then, which reads as if a retry could mend it.
+            .set(
+                "topic.metadata.propagation.max.ms",
+                millis(LONGEST_MISSING.min(self.confirm_timeout / 4)),
+            )
             .set("reconnect.backoff.max.ms", "500");
         self.apply(&mut config, CONSUMER_ONLY);
         config
@@ -263,6 +269,9 @@ impl Config {
         }
     }
 }
+
+/// A new topic is known everywhere by then.
+const LONGEST_MISSING: Duration = Duration::from_secs(5);
 
 /// librdkafka warns of a property that the other kind of client has; these are the common ones.
 const CONSUMER_ONLY: &[&str] = &[
@@ -309,8 +318,9 @@ const PRODUCER_ONLY: &[&str] = &[
 
 /// `kafka://[user:password@]host:port[,host:port …][/][?…]`. Own query keys: `group`, `order`
 /// (`partition`, `key`), `retry_tiers` (milliseconds, commas between), `reinjector` (`true`,
-/// `false`), `create_topics` (a number of partitions); every other is a [property](Config::property) of the client. User and password mean
-/// SASL with mechanism PLAIN, unless `sasl.mechanism` says otherwise.
+/// `false`), `create_topics` (a number of partitions); every other with a dot in its name is a
+/// [property](Config::property) of the client. User and password mean SASL with mechanism PLAIN,
+/// unless `sasl.mechanism` says otherwise.
 impl FromStr for Config {
     type Err = Error;
 

@@ -14,6 +14,10 @@ pub(crate) fn classified(operation: &'static str, subject: &str, cause: KafkaErr
         };
         return Error::config("property", format!("`{property}`: {what}{hint}"));
     }
+    if let KafkaError::ClientCreation(what) = &cause {
+        // Properties that do not go together.
+        return Error::config("property", format!("{subject}: {what}"));
+    }
     let code = cause.rdkafka_error_code();
     let context = match code {
         Some(code) if is_missing_topic(code) => format!("{subject} does not exist: {code}"),
@@ -40,6 +44,8 @@ pub(crate) fn is_refusal(code: RDKafkaErrorCode) -> bool {
                 | Code::GroupAuthorizationFailed
                 | Code::InconsistentGroupProtocol
                 | Code::InvalidGroupId
+                | Code::InvalidPartitions
+                | Code::InvalidReplicationFactor
                 | Code::InvalidSessionTimeout
                 | Code::InvalidTopic
                 | Code::SaslAuthenticationFailed
@@ -87,6 +93,9 @@ mod tests {
             of(RDKafkaErrorCode::MessageSizeTooLarge),
             Error::Message { .. }
         ));
+        let unmade = KafkaError::ClientCreation("`acks` must be set to `all`".into());
+        let unmade = classified("connect", "the producer", unmade);
+        assert!(matches!(unmade, Error::Config { .. }), "{unmade:?}");
         assert!(of(RDKafkaErrorCode::MessageTimedOut).is_transient());
         assert!(of(RDKafkaErrorCode::NotEnoughReplicas).is_transient());
     }

@@ -65,9 +65,7 @@ async fn missing_topics_are_made_on_request() -> Outcome {
 
 async fn a_publish_to_a_missing_topic_fails() -> Outcome {
     let unique = broker::unique();
-    let config = broker::config(&unique)
-        .property("topic.metadata.propagation.max.ms", "1000")
-        .confirm_timeout(Duration::from_secs(10));
+    let config = broker::config(&unique).confirm_timeout(Duration::from_secs(10));
     let kafka = broker::connect(config).await?;
     let message = Outgoing::new(format!("missing-{unique}"), "{}");
     match kafka.publish(vec![message]).await.remove(0) {
