@@ -45,7 +45,6 @@ pub(crate) fn is_refusal(code: RDKafkaErrorCode) -> bool {
                 | Code::InconsistentGroupProtocol
                 | Code::InvalidGroupId
                 | Code::InvalidPartitions
-                | Code::InvalidReplicationFactor
                 | Code::InvalidSessionTimeout
                 | Code::InvalidTopic
                 | Code::SaslAuthenticationFailed
@@ -76,7 +75,10 @@ fn is_about_the_message(code: RDKafkaErrorCode) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::producer::BaseProducer;
+
     use super::*;
+    use crate::Config;
 
     #[test]
     fn the_kind_of_failure_decides() {
@@ -93,10 +95,17 @@ mod tests {
             of(RDKafkaErrorCode::MessageSizeTooLarge),
             Error::Message { .. }
         ));
-        let unmade = KafkaError::ClientCreation("`acks` must be set to `all`".into());
-        let unmade = classified("connect", "the producer", unmade);
-        assert!(matches!(unmade, Error::Config { .. }), "{unmade:?}");
         assert!(of(RDKafkaErrorCode::MessageTimedOut).is_transient());
         assert!(of(RDKafkaErrorCode::NotEnoughReplicas).is_transient());
+        // Brokers may still be starting.
+        assert!(of(RDKafkaErrorCode::InvalidReplicationFactor).is_transient());
+    }
+    #[test]
+    fn properties_that_do_not_go_together_are_a_wrong_setting() {
+        let producer = Config::new("127.0.0.1:9").property("acks", "1").producer();
+        let made: Result<BaseProducer, KafkaError> = producer.create();
+        let error = classified("connect", "the producer", made.err().unwrap());
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains("`acks`"), "{error}");
     }
 }

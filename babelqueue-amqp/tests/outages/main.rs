@@ -18,6 +18,7 @@ use std::time::Duration;
 use babelqueue_amqp::prelude::*;
 use babelqueue_core::test_kit::Consumer;
 use babelqueue_core::transport::{Outgoing, Settled, Settlement, Transport as _};
+use babelqueue_core::worker::Status;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 
@@ -196,22 +197,25 @@ async fn copies_that_wait_hold_no_acknowledgement_back(server: Server) -> Result
     let worker = Worker::new(amqp.clone())
         .queue(&*queue)
         .concurrency(64)
-        .retry(Retry::attempts(2).backoff(Duration::ZERO, 1.0))
-        .handle(move |message: Incoming<Numbered>| {
-            let failed = Arc::clone(&failed);
-            async move {
-                if message.n < COPIES.into() && message.attempt() == 1 {
-                    // One after another, so that each has its own call.
-                    tokio::time::sleep(Duration::from_millis(20 * message.n)).await;
-                    failed.add_permits(1);
-                    return Err(Failure::msg("once more"));
-                }
-                // Its settlement comes after the copies'.
-                let _all = failed.acquire_many(COPIES).await?;
-                Ok(())
-            }
-        });
+        .retry(Retry::attempts(2).backoff(Duration::ZERO, 1.0));
     let mut state = worker.watch();
+    let settling = state.clone();
+    let worker = worker.handle(move |message: Incoming<Numbered>| {
+        let failed = Arc::clone(&failed);
+        let mut settling = settling.clone();
+        async move {
+            if message.n < COPIES.into() && message.attempt() == 1 {
+                // When those before it are being settled, so that each has its own call.
+                let before = |now: &Status| now.settling as u64 >= message.n;
+                settling.wait_for(before).await?;
+                failed.add_permits(1);
+                return Err(Failure::msg("once more"));
+            }
+            // Its settlement comes after the copies'.
+            let _all = failed.acquire_many(COPIES).await?;
+            Ok(())
+        }
+    });
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let seen = in_alarm(&server, async {
         // The broker blocks who publishes, when he does.

@@ -56,8 +56,9 @@
 //! those that go well.
 
 // `queue` keeps one queue's books: `held` what is unsettled, `buffer` what waits and for which lane,
-// `finished` what is to be settled, `lease` when to renew. `task` takes deliveries from the buffer to their settlements, `desk` makes
-// those out. `run` is the loop, `calls` what it has in flight, `stop` how it ends.
+// `finished` what is to be settled, `lease` when to renew. `task` takes deliveries from the buffer to
+// their settlements, `desk` makes those out. `run` is the loop, `calls` what it has in flight, `stop`
+// how it ends.
 
 mod backoff;
 mod buffer;
